@@ -45,7 +45,8 @@ std::optional<RowDomain> summed_rows(const Graph& graph, const Node& node, std::
     if (dims->contains(d) && layout.sizes[d] != 1 && rows.n > 1) return refuse("it keeps dimensions before others");
     (dims->contains(d) ? rows.rows : rows.n) *= layout.sizes[d];
   }
-  if (!is_floating(x.dtype) || !is_floating(result.dtype)) return refuse("its elements are no floats");
+  if (size_of(x.dtype) != 2 || !is_floating(x.dtype) || !is_floating(result.dtype))
+    return refuse("its elements are not floats of 16 bits, and its bits are kept");
   if (rows.n == 1 || rows.rows == 0) return refuse("it keeps no dimensions");
   if (rows.n > kMostColumns) return refuse("it has too many results");
   if (x.window.offset != 0 || !layout.is_contiguous() || !read.layout.is_contiguous() ||

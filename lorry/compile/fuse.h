@@ -20,7 +20,7 @@ struct Unit {
     map,      ///< pointwise nodes over the same elements, as one kernel
     row,      ///< operators over rows (softmax, norms, reductions) and pointwise nodes next to them, row by row
     product,  ///< a product, which is the first node, and what it takes into itself (epilogue.h)
-    joined,   ///< two operators, run by one kernel of the library (joined.h)
+    joined,   ///< two or three operators, run by one kernel of the library (joined.h)
   };
   std::vector<int32_t> nodes;
   Kind kind = library;

@@ -85,33 +85,58 @@ const Argument* addend_of(const Neighbours& units, const Node& add, int32_t v) {
   return sum.dtype == x.dtype && sum.layout == x.layout && x.layout.is_contiguous() ? &other : nullptr;
 }
 
+/// The number of elements of a row of a norm.
+int64_t row_length(const Node& norm, const Layout& x) {
+  int64_t n = 1;
+  for (int64_t d = x.rank - attribute<int64_t>(norm, 0); d < x.rank; ++d) n *= x.sizes[d];
+  return n;
+}
+
+/// Whether a unit is an addition and the sum of its results over the rows of a norm.
+bool is_summed_addition(const Neighbours& units, const Unit& unit, const Node& norm) {
+  return unit.kind == Unit::map && unit.nodes.size() == 2 && units.node(unit.nodes[1]).op == Op::sum &&
+         unit.rows.n == row_length(norm, units.value(norm.results[0]).layout) &&
+         units.value(units.result(unit.nodes[1])).dtype == units.value(norm.results[0]).dtype;
+}
+
 void join_norm_backward(Neighbours& units, int32_t n) {
   const Node& norm = units.node(n);
   if (norm.op != Op::layer_norm_backward || norm.results[0] < 0) return;
   const int32_t gradient = norm.results[0];
-  if (!has_layer_norm_backward_with_addend(units.value(gradient).device) || units.readers(gradient).size() != 1 ||
-      units.outlives(gradient))
+  if (units.readers(gradient).size() != 1 || units.outlives(gradient)) return;
+  const int32_t add = units.readers(gradient)[0];
+  const bool has_sum = is_summed_addition(units, units.unit(add), norm);
+  if (units.node(add).op != Op::add || units.node(add).form != Node::pure || (!units.is_free(add) && !has_sum) ||
+      addend_of(units, units.node(add), gradient) == nullptr ||
+      !has_layer_norm_backward_with_addend(units.value(gradient).device, has_sum))
     return;
-  const int32_t add = units.free_reader(gradient, Op::add,
-                                        [&](const Node& node) { return addend_of(units, node, gradient) != nullptr; });
-  if (add < 0 || units.host_is_called_between({n, add}) || !units.may_join({n, add})) return;
-  Unit& unit = units.join({n, add});
+  std::vector<int32_t> nodes{n};
+  nodes.insert(nodes.end(), units.unit(add).nodes.begin(), units.unit(add).nodes.end());
+  if (units.host_is_called_between(nodes) || !units.may_join(nodes)) return;
+  const int64_t bytes_saved = units.unit(add).bytes_saved + 2 * units.bytes(gradient);
+  Unit& unit = units.join(nodes);
   unit.kind = Unit::joined;
-  unit.bytes_saved = 2 * units.bytes(gradient);
+  unit.bytes_saved = bytes_saved;
 }
 
-void run_norm_backward(const Graph& graph, const Node& norm, const Node& add, Evaluation& evaluation) {
+/// sum: null if there is none.
+void run_norm_backward(const Graph& graph, const Node& norm, const Node& add, const Node* sum, Evaluation& evaluation) {
   const bool is_first = add.arguments[0].value_index == norm.results[0] &&
                         is_whole(add.arguments[0].window, graph.values[static_cast<size_t>(norm.results[0])]);
   const Tensor addend = evaluation.read(add.arguments[is_first ? 1 : 0]);
   Tensor inputs[5];
   for (size_t i = 0; i < 5; ++i) inputs[i] = evaluation.read(norm.arguments[i]);
-  NormGrads made =
-      layer_norm_backward_with_addend(inputs[0], inputs[1], inputs[2], inputs[3], inputs[4], addend,
-                                      attribute<int64_t>(norm, 0), attribute<bool>(norm, 2), attribute<bool>(norm, 3));
+  NormGradsWithSum made = layer_norm_backward_with_addend(inputs[0], inputs[1], inputs[2], inputs[3], inputs[4], addend,
+                                                          attribute<int64_t>(norm, 0), attribute<bool>(norm, 2),
+                                                          attribute<bool>(norm, 3), sum != nullptr);
   evaluation.store(add.results[0], std::move(made.x));
   if (norm.results[1] >= 0) evaluation.store(norm.results[1], std::move(made.weight));
   if (norm.results[2] >= 0) evaluation.store(norm.results[2], std::move(made.bias));
+  if (sum != nullptr) {
+    const int32_t v = sum->results[0];
+    made.sum = made.sum.view(graph.values[static_cast<size_t>(v)].layout.size_list());
+    evaluation.store(v, std::move(made.sum));
+  }
 }
 
 }  // namespace
@@ -127,12 +152,11 @@ void join_operators(const Graph& graph, std::vector<Unit>& units) {
 }
 
 void run_joined(const Graph& graph, const Unit& unit, Evaluation& evaluation, int32_t step) {
-  const Node &first = graph.nodes[static_cast<size_t>(unit.nodes[0])],
-             &second = graph.nodes[static_cast<size_t>(unit.nodes[1])];
-  if (first.op == Op::cross_entropy)
-    run_cross_entropy(first, second, evaluation, step);
+  const auto node = [&](size_t i) { return &graph.nodes[static_cast<size_t>(unit.nodes[i])]; };
+  if (node(0)->op == Op::cross_entropy)
+    run_cross_entropy(*node(0), *node(1), evaluation, step);
   else
-    run_norm_backward(graph, first, second, evaluation);
+    run_norm_backward(graph, *node(0), *node(1), unit.nodes.size() > 2 ? node(2) : nullptr, evaluation);
 }
 
 }  // namespace lorry::compiler

@@ -3,9 +3,9 @@
 // Operators that one kernel of the library computes together:
 //
 //   cross_entropy(x), its backward    one pass over x; the gradient is written over x if nothing else reads it
-//   layer_norm_backward -> add        the gradient of a residual connection
+//   layer_norm_backward -> add (-> sum)    the gradient of a residual connection, and that of the bias before it
 //
-// They give the bits of the operators.
+// They give the bits of the operators, except for such a sum, which fuse() has put beside the addition.
 
 #include <vector>
 
@@ -14,8 +14,8 @@
 
 namespace lorry::compiler {
 
-/// Joins units of one node that a library runs into units of kind Unit::joined. The units are those of fuse(), and stay
-/// in an order in which they can run.
+/// Joins units of one node that a library runs, or of an addition and its sum, into units of kind Unit::joined. The
+/// units are those of fuse(), and stay in an order in which they can run.
 void join_operators(const trace::Graph& graph, std::vector<Unit>& units);
 
 /// Runs such a unit as a step.

@@ -36,12 +36,15 @@ struct NormBackwardArgs {
   Array mean, rstd;                      ///< [rows], as written by layer_norm
   /// Added to grad_x, which has been rounded before; contiguous [rows, n], x's dtype; may be absent.
   Array addend = {};
+  /// Written: the sums of grad_x, with the addend, over the rows. [n], x's dtype; may be absent.
+  Array sum = {};
 };
 
 struct NormKernels {
   void (*layer_norm)(const NormArgs&, const Stream&) = nullptr;
   void (*layer_norm_backward)(const NormBackwardArgs&, const Stream&) = nullptr;
   bool takes_addend = false;  ///< whether layer_norm_backward does; otherwise there must be none
+  bool gives_sum = false;     ///< the same for `sum`
 };
 
 // ---- loss -----------------------------------------------------------------------------------------------------------

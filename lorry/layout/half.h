@@ -70,7 +70,9 @@ struct BFloat16 {
   BFloat16() = default;
   LORRY_INLINE explicit BFloat16(float value) {
 #ifdef __CUDA_ARCH__
-    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+    uint32_t pair;  // on Hopper the conversion of two has four times the throughput of that of one
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(0.0f), "f"(value));
+    bits = static_cast<uint16_t>(pair);
 #else
     const uint32_t x = std::bit_cast<uint32_t>(value);
     const uint32_t rounded = x + 0x7fffu + ((x >> 16) & 1u);

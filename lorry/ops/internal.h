@@ -57,12 +57,16 @@ struct NormGrads {
 NormGrads layer_norm_backward(const Tensor& grad, const Tensor& x, const Tensor& weight, const Tensor& mean,
                               const Tensor& rstd, int64_t normalized_dims, bool want_x, bool want_weight,
                               bool want_bias);
+struct NormGradsWithSum : NormGrads {
+  Tensor sum;  ///< of the gradient of x over the rows; of the sizes of the weight
+};
 /// The same with `addend` [sizes of x], in x's dtype, added to the gradient of x as the operator add would.
-NormGrads layer_norm_backward_with_addend(const Tensor& grad, const Tensor& x, const Tensor& weight, const Tensor& mean,
-                                          const Tensor& rstd, const Tensor& addend, int64_t normalized_dims,
-                                          bool want_weight, bool want_bias);
+NormGradsWithSum layer_norm_backward_with_addend(const Tensor& grad, const Tensor& x, const Tensor& weight,
+                                                 const Tensor& mean, const Tensor& rstd, const Tensor& addend,
+                                                 int64_t normalized_dims, bool want_weight, bool want_bias,
+                                                 bool want_sum);
 /// Whether a device has kernels for it.
-bool has_layer_norm_backward_with_addend(Device device);
+bool has_layer_norm_backward_with_addend(Device device, bool with_sum);
 
 /// Of the class losses. `grad` is that of the loss, `logsumexp` and `total_weight` are what the forward call
 /// computed.

@@ -64,23 +64,24 @@ double machine_epsilon(DType t) {
   return t == kF64 ? std::numeric_limits<double>::epsilon() : std::numeric_limits<float>::epsilon();
 }
 
-/// The gradients of x, weight and bias, those that are wanted.
-std::array<Tensor, 3> gradients(const Tensor& grad, const Tensor& x, const Tensor& weight, const Tensor& mean,
+/// The gradients of x, weight and bias, and the sum of the first over the rows, those that are wanted.
+std::array<Tensor, 4> gradients(const Tensor& grad, const Tensor& x, const Tensor& weight, const Tensor& mean,
                                 const Tensor& rstd, const Tensor& addend, int64_t normalized_dims,
-                                const std::array<bool, 3>& wanted) {
+                                const std::array<bool, 4>& wanted) {
   Dims shape;
   for (int64_t d = x.dim() - normalized_dims; d < x.dim(); ++d) shape.push_back(x.size(d));
   const int64_t n = checked_numel(shape);
   const Tensor g = grad.contiguous(), from = x.contiguous(), w = contiguous_or_none(weight),
                added = contiguous_or_none(addend);
-  std::array<Tensor, 3> out;
+  std::array<Tensor, 4> out;
   if (wanted[0]) out[0] = empty(x.sizes(), x.options());
   if (wanted[1]) out[1] = empty(shape, x.options());
   if (wanted[2]) out[2] = empty(shape, x.options());
+  if (wanted[3]) out[3] = empty(shape, x.options());
   if (n == 0) return out;
   backend(x).norm->layer_norm_backward(
       {wanted[0] ? matrix(out[0], n) : kernels::Array{}, vector(out[1]), vector(out[2]), matrix(g, n), matrix(from, n),
-       vector(w), vector(mean), vector(rstd), added.defined() ? matrix(added, n) : kernels::Array{}},
+       vector(w), vector(mean), vector(rstd), added.defined() ? matrix(added, n) : kernels::Array{}, vector(out[3])},
       current_stream(x.device()));
   return out;
 }
@@ -111,20 +112,25 @@ NormGrads layer_norm_backward(const Tensor& grad, const Tensor& x, const Tensor&
   const auto result = door::call(
       Op::layer_norm_backward, {&grad, &x, &weight, &mean, &rstd},
       [&] {
-        return gradients(grad, x, weight, mean, rstd, {}, normalized_dims, {want_x, want_weight, want_bias});
+        return gradients(grad, x, weight, mean, rstd, {}, normalized_dims, {want_x, want_weight, want_bias, false});
       },
       normalized_dims, want_x, want_weight, want_bias);
   return {result[0], result[1], result[2]};
 }
 
-bool has_layer_norm_backward_with_addend(Device device) { return kernels::backend(device).norm->takes_addend; }
+bool has_layer_norm_backward_with_addend(Device device, bool with_sum) {
+  const kernels::NormKernels& norm = *kernels::backend(device).norm;
+  return norm.takes_addend && (norm.gives_sum || !with_sum);
+}
 
-NormGrads layer_norm_backward_with_addend(const Tensor& grad, const Tensor& x, const Tensor& weight, const Tensor& mean,
-                                          const Tensor& rstd, const Tensor& addend, int64_t normalized_dims,
-                                          bool want_weight, bool want_bias) {
+NormGradsWithSum layer_norm_backward_with_addend(const Tensor& grad, const Tensor& x, const Tensor& weight,
+                                                 const Tensor& mean, const Tensor& rstd, const Tensor& addend,
+                                                 int64_t normalized_dims, bool want_weight, bool want_bias,
+                                                 bool want_sum) {
   const Running running("layer_norm_backward");
-  const auto result = gradients(grad, x, weight, mean, rstd, addend, normalized_dims, {true, want_weight, want_bias});
-  return {result[0], result[1], result[2]};
+  const auto result =
+      gradients(grad, x, weight, mean, rstd, addend, normalized_dims, {true, want_weight, want_bias, want_sum});
+  return {{result[0], result[1], result[2]}, result[3]};
 }
 
 }  // namespace lorry

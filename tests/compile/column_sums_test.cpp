@@ -46,6 +46,9 @@ struct Case {
   }
 };
 
+/// Other floats keep the bits of the operator.
+bool has_sums_of(DType dtype) { return size_of(dtype) == 2; }
+
 double rounding(DType dtype) { return dtype == kBF16 ? 4e-3 : dtype == kF16 ? 5e-4 : dtype == kF32 ? 1e-6 : 1e-13; }
 
 /// Whether the sums are right, within the rounding of their dtype and of sums in f32.
@@ -73,7 +76,7 @@ void expect_sums(const MakeArguments& make, const Case& f, int in_maps) {
     for (size_t i = 0; i < got.size(); ++i) {
       EXPECT_EQ(got[i].layout(), plain[i].layout());
       EXPECT_EQ(got[i].dtype(), plain[i].dtype());
-      if (i < stored || !has_column_sums())
+      if (i < stored || !has_column_sums() || !has_sums_of(values[i - stored].dtype()))
         EXPECT_TRUE(bits_of(got[i]) == bits_of(plain[i])) << "result " << i;
       else
         expect_near(got[i], values[i - stored], f);
@@ -100,8 +103,8 @@ TEST(ColumnSums, of_the_gradient_of_gelu) {
   for (const DType dtype : kFloats)
     for (const Dims& sizes : {Dims{1, 64}, Dims{2, 8}, Dims{77, 136}, Dims{2048, 768}, Dims{4099, 16}, Dims{3, 9000}}) {
       SCOPED_TRACE(fmt::format("{} {}", dtype, sizes));
-      expect_sums(randoms_of(dtype, {sizes, sizes}), {values}, 1);
-      expect_sums(randoms_of(dtype, {sizes, sizes}), {values, {0}, true, false}, 1);
+      expect_sums(randoms_of(dtype, {sizes, sizes}), {values}, has_sums_of(dtype));
+      expect_sums(randoms_of(dtype, {sizes, sizes}), {values, {0}, true, false}, has_sums_of(dtype));
     }
 }
 
@@ -110,15 +113,15 @@ TEST(ColumnSums, over_several_dimensions) {
   for (const bool keepdim : {false, true}) {
     expect_sums(randoms_of(kBF16, {{3, 5, 64}, {3, 5, 64}}), {values, {0, 1}, keepdim}, 1);
     expect_sums(randoms_of(kBF16, {{3, 5, 64}, {3, 5, 64}}), {values, {0}, keepdim}, 1);  // 3 rows of 320
-    expect_sums(randoms_of(kF32, {{7, 1, 5, 64}, {64}}), {values, {0, 1, 2}, keepdim}, 1);
-    expect_sums(randoms_of(kF32, {{7, 1, 5, 64}, {5, 64}}), {values, {0, 1, 2}, keepdim}, 0);  // rows that repeat
+    expect_sums(randoms_of(kF16, {{7, 1, 5, 64}, {64}}), {values, {0, 1, 2}, keepdim}, 1);
+    expect_sums(randoms_of(kF16, {{7, 1, 5, 64}, {5, 64}}), {values, {0, 1, 2}, keepdim}, 0);  // rows that repeat
   }
   // The sum reads what the map makes as a matrix.
   const auto matrix = [](const Tensors& x) {
     const Tensor y = gelu_tanh_backward(x[0], x[1]);
     return Tensors{y, y.reshape({15, 64}).sum({0})};
   };
-  const trace::Graph graph = graph_of(randoms_of(kF32, {{3, 5, 64}, {3, 5, 64}})(1), matrix);
+  const trace::Graph graph = graph_of(randoms_of(kF16, {{3, 5, 64}, {3, 5, 64}})(1), matrix);
   EXPECT_EQ(sums_in_maps(compiler::fuse(compiler::Program(graph).graph(), true)), has_column_sums() ? 1 : 0);
 }
 
@@ -130,7 +133,8 @@ TEST(ColumnSums, of_several_steps_with_broadcast_operands) {
   for (const DType dtype : kFloats)
     for (const int64_t rows : {1, 5, 129, 1000}) {
       const MakeArguments make = randoms_of(dtype, {{rows, 96}, {96}, {rows, 1}, {}});
-      for (const bool returns_values : {true, false}) expect_sums(make, {values, {0}, false, returns_values}, 2);
+      for (const bool returns_values : {true, false})
+        expect_sums(make, {values, {0}, false, returns_values}, has_sums_of(dtype));
     }
 }
 
@@ -144,20 +148,20 @@ TEST(ColumnSums, read_by_others) {
     const Tensor a = x[0].sigmoid() * x[1];
     return Tensors{a, a.mm(x[1].t()).slice(1, 0, 8) * 2, a.exp() + 1};
   };
-  expect_sums(randoms_of(kF32, {{40, 64}, {40, 64}}), {values}, 3);
+  expect_sums(randoms_of(kF16, {{40, 64}, {40, 64}}), {values}, 3);
 }
 
 TEST(ColumnSums, that_maps_do_not_take) {
   const auto product = [](const Tensors& x) { return Tensors{x[0] * x[1]}; };
   expect_sums(randoms_of(kBF16, {{300, 12}, {300, 12}}), {product}, 0);  // rows are no whole runs of 16 bytes
-  expect_sums(randoms_of(kF32, {{300, 7}, {300, 7}}), {product}, 0);
-  expect_sums(randoms_of(kF32, {{300, 64}, {300, 64}}), {product, {1}}, 0);
-  expect_sums(randoms_of(kF32, {{300, 64}, {300, 64}}), {product, {0, 1}}, 0);
-  expect_sums(randoms_of(kF32, {{3, 30, 64}, {3, 30, 64}}), {product, {0, 2}}, 0);
-  expect_sums(randoms_of(kF32, {{0, 64}, {0, 64}}), {product}, 0);
-  expect_sums(randoms_of(kF32, {{64, 64}, {64, 64}}),
+  expect_sums(randoms_of(kF16, {{300, 7}, {300, 7}}), {product}, 0);
+  expect_sums(randoms_of(kF16, {{300, 64}, {300, 64}}), {product, {1}}, 0);
+  expect_sums(randoms_of(kF16, {{300, 64}, {300, 64}}), {product, {0, 1}}, 0);
+  expect_sums(randoms_of(kF16, {{3, 30, 64}, {3, 30, 64}}), {product, {0, 2}}, 0);
+  expect_sums(randoms_of(kF16, {{0, 64}, {0, 64}}), {product}, 0);
+  expect_sums(randoms_of(kF16, {{64, 64}, {64, 64}}),
               {[](const Tensors& x) { return Tensors{x[0].t() * x[1] + x[1]}; }}, 0);
-  expect_sums(randoms_of(kF32, {{64, 66}, {64, 64}}),
+  expect_sums(randoms_of(kF16, {{64, 66}, {64, 64}}),
               {[](const Tensors& x) { return Tensors{x[0].slice(1, 0, 64) * x[1]}; }}, 0);
 }
 
@@ -185,7 +189,7 @@ TEST(ColumnSums, are_written_where_the_caller_wants_them) {
     x[2].add_(x[0].sum({0}));
     return Tensors{};
   };
-  const auto make = randoms_of(kF32, {{500, 64}, {64}, {64}});
+  const auto make = randoms_of(kBF16, {{500, 64}, {64}, {64}});
   const compiler::Program program(graph_of(make(1), step), {.epilogues = compiler::Epilogues::fast});
   for (const uint64_t seed : {1, 2, 3}) {
     const Tensors want = make(seed), got = make(seed);
@@ -193,7 +197,7 @@ TEST(ColumnSums, are_written_where_the_caller_wants_them) {
     if (seed > 1) program.wait();
     program.run(got);
     EXPECT_TRUE(bits_of(got[0]) == bits_of(want[0]));
-    for (size_t i = 1; i < got.size(); ++i) EXPECT_TRUE(allclose(got[i], want[i], 1e-5, 1e-4)) << program.explain();
+    for (size_t i = 1; i < got.size(); ++i) EXPECT_TRUE(allclose(got[i], want[i], 0.01, 0.01)) << program.explain();
   }
 }
 
@@ -236,7 +240,7 @@ TEST(ColumnSums, a_training_step_sums_the_gradient_of_gelu) {
             << i << " " << dtype;
       }
     }
-    if (has_column_sums()) {
+    if (has_column_sums() && has_sums_of(dtype)) {
       EXPECT_NE(compiled.explain().find("gelu_tanh_backward sum over"), std::string::npos) << compiled.explain();
     }
   }

@@ -178,7 +178,7 @@ TEST(CompileEpilogues, random_perceptrons_are_as_right_as_their_operators) {
         for (size_t i = 0; i < want.size(); ++i) {
           SCOPED_TRACE(fmt::format("{} by {} by {} {}, result {}\n{}", rows, width, hidden, dtype, i, step.explain()));
           EXPECT_TRUE(bits_of(bits[i]) == bits_of(plain[i]));
-          EXPECT_TRUE(default_device().is_cuda() || bits_of(got[i]) == bits_of(plain[i]));
+          EXPECT_TRUE((dtype != kF32 && default_device().is_cuda()) || bits_of(got[i]) == bits_of(plain[i]));
           EXPECT_LE(error(got[i], want[i]), 2 * error(plain[i], want[i]) + (dtype == kBF16 ? 1e-2 : 2e-3));
         }
         if (HasFailure()) return;

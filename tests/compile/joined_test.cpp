@@ -125,7 +125,7 @@ TEST(JoinedOperators, a_gradient_that_depends_on_the_loss_is_computed_after_it) 
 }
 
 TEST(JoinedOperators, gradients_of_norms_and_of_the_connections_around_them) {
-  const bool has = has_layer_norm_backward_with_addend(default_device());
+  const bool has = has_layer_norm_backward_with_addend(default_device(), false);
   for (const Dims& sizes : {Dims{6, 8}, Dims{3, 5, 768}, Dims{40, 100}, Dims{7, 33}, Dims{2, 3000}, Dims{130, 64}})
     for (const DType dtype : {kF32, kBF16, kF16, kF64})
       for (const bool rms : {false, true}) {
@@ -145,6 +145,49 @@ TEST(JoinedOperators, gradients_of_norms_and_of_the_connections_around_them) {
         if (dtype != kF64) {
           EXPECT_EQ(joined, has ? 1 : 0);
         }
+      }
+}
+
+TEST(JoinedOperators, gradients_of_norms_give_sums_of_what_they_add_to) {
+  const bool has = has_layer_norm_backward_with_addend(default_device(), true);
+  for (const Dims& sizes : {Dims{6, 8}, Dims{3, 5, 768}, Dims{270, 96}, Dims{40, 104}, Dims{2, 3000}, Dims{3, 16384},
+                            Dims{2, 20000}, Dims{9, 7}})
+    for (const DType dtype : {kF32, kBF16, kF16, kF64})
+      for (const bool keeps : {false, true}) {
+        SCOPED_TRACE(fmt::format("{} {}", dtype, sizes));
+        const int64_t n = sizes[sizes.size() - 1];
+        const bool whole_runs = n * size_of(dtype) % 16 == 0;
+        const MakeArguments make = [&](uint64_t seed) {
+          manual_seed(seed);
+          return Tensors{randn(sizes).to(dtype), randn({n}).to(dtype), randn({n}).to(dtype)};
+        };
+        const Function f = [&](const Tensors& arguments) {
+          Tensors x;
+          for (const Tensor& a : arguments) x.push_back((a + 0).detach().requires_grad_());
+          const Tensor loss = (layer_norm(x[0], {n}, x[1], x[2]).square() + x[0].cumsum(0)).sum();
+          Tensors results = autograd::grad({loss}, x);
+          Dims rows;
+          for (int64_t d = 0; d + 1 < x[0].dim(); ++d) rows.push_back(d);
+          results.push_back(results[0].sum(rows, keeps));
+          return results;
+        };
+        const compiler::Program program(run_traced(make, f, 1).graph, {.epilogues = compiler::Epilogues::fast});
+        program.wait();
+        SCOPED_TRACE(program.explain());
+        const auto joined = std::ranges::count_if(program.units(), [](const compiler::Unit& u) {
+          return u.kind == compiler::Unit::joined && u.nodes.size() == 3;
+        });
+        if (dtype != kF64) {
+          EXPECT_EQ(joined, has && whole_runs && size_of(dtype) == 2 ? 1 : 0);
+        }
+        const Tensors got = program.run(make(2)), want = f(make(2));
+        for (size_t i = 0; i + 1 < want.size(); ++i) EXPECT_EQ(bits_of(got[i]), bits_of(want[i])) << i;
+        const Tensor exact = got[0].cpu().to(kF64).reshape({-1, n}).sum({0}), sum = got.back().cpu().to(kF64);
+        EXPECT_EQ(got.back().sizes(), want.back().sizes());
+        const double ulp = dtype == kBF16 ? 0x1p-8 : dtype == kF16 ? 0x1p-11 : dtype == kF32 ? 0x1p-23 : 0x1p-52;
+        const Tensor magnitude = got[0].cpu().to(kF64).reshape({-1, n}).abs().sum({0});
+        const Tensor allowed = exact.abs() * ulp + magnitude * (dtype == kF64 ? 0x1p-48 : 0x1p-21) + 1e-7;
+        EXPECT_TRUE(((sum.reshape({-1}) - exact).abs() <= allowed).all().item<bool>());
       }
 }
 

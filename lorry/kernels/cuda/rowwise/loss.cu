@@ -8,6 +8,7 @@
 #include "lorry/kernels/rowwise.h"
 
 #include "lorry/base/modes.h"
+#include "lorry/kernels/cuda/common/bulk_copy.h"
 #include "lorry/kernels/cuda/common/scratch.h"
 #include "lorry/kernels/cuda/rowwise/rows.h"
 #include "lorry/kernels/cuda/table.h"
@@ -59,10 +60,11 @@ struct RowLoss {
   C logsumexp;
 };
 
-/// The loss of a row of class t, the same in all lanes. slots: 3 * 32 values. kSmooth: with label smoothing.
+/// The loss of a row of class t, the same in all lanes. slots: 3 * 32 values. kSmooth: with label smoothing. runs:
+/// where the runs of the body are read, as if the row began there; x, or a copy.
 template <bool kSmooth, class T, class C = Accumulate<T>>
-__device__ __forceinline__ RowLoss<C> loss_of_row(const ClassRows<T>& a, const T* x, const Cut<T, int64_t>& cut,
-                                                  int64_t t, const Team& team, C* slots) {
+__device__ __forceinline__ RowLoss<C> loss_of_row(const ClassRows<T>& a, const T* x, const T* runs,
+                                                  const Cut<T, int64_t>& cut, int64_t t, const Team& team, C* slots) {
   constexpr int kN = kRun<T>;
   const C own = t < 0 ? C(0) : static_cast<C>(x[t]);
   LogSum<C> total;
@@ -71,7 +73,7 @@ __device__ __forceinline__ RowLoss<C> loss_of_row(const ClassRows<T>& a, const T
   total.add(edge);
   if (kSmooth && cut.edge >= 0) dot = a.weight_of(cut.edge) * edge[0][0];
   const bool weight_aligned = on_16(a.weight + cut.head);
-  each_turn<false>(x, cut, team, T(-kInfinity<C>), [&](const uint4(&raw)[kFlight], int64_t j) {
+  each_turn<false>(runs, cut, team, T(-kInfinity<C>), [&](const uint4(&raw)[kFlight], int64_t j) {
     C v[kFlight][kN];
 #pragma unroll
     for (int k = 0; k < kFlight; ++k) unpack<T>(raw[k], v[k]);
@@ -107,7 +109,7 @@ __global__ __launch_bounds__(kLargestTeam, kTeamsHeld<T>) void cross_entropy_row
   const Team team(lanes);
   const int64_t t = a.class_of(team.row, team.lane == 0);
   const T* const x = a.x + team.row * a.step;
-  const RowLoss<C> row = loss_of_row<kSmooth>(a, x, Cut<T, int64_t>(x, t < 0 ? 0 : a.classes, team), t, team, slots);
+  const RowLoss<C> row = loss_of_row<kSmooth>(a, x, x, Cut<T, int64_t>(x, t < 0 ? 0 : a.classes, team), t, team, slots);
   if (team.lane != 0 || team.row >= a.rows) return;
   losses[team.row] = static_cast<C>(row.loss);
   row_weights[team.row] = t < 0 ? C(0) : a.weight_of(t);
@@ -131,9 +133,11 @@ struct RowGradient {
 };
 
 /// Writes the gradient of a row of class t, perhaps over x. scale: what multiplies the gradient of the row's loss.
-template <class T, class C = Accumulate<T>>
-__device__ __forceinline__ void write_gradient(const ClassRows<T>& a, const T* x, T* to, const Cut<T, int64_t>& cut,
-                                               int64_t t, double scale, C logsumexp, const Team& team) {
+/// runs: where the runs of the body are read, as if the row began there; x, or (kCopied) a copy in shared memory.
+template <bool kCopied, class T, class C = Accumulate<T>>
+__device__ __forceinline__ void write_gradient(const ClassRows<T>& a, const T* x, const T* runs, T* to,
+                                               const Cut<T, int64_t>& cut, int64_t t, double scale, C logsumexp,
+                                               const Team& team) {
   constexpr int kN = kRun<T>;
   const bool aligned = on_16(to + cut.head), weight_aligned = on_16(a.weight + cut.head);
   if (t < 0) {
@@ -146,7 +150,7 @@ __device__ __forceinline__ void write_gradient(const ClassRows<T>& a, const T* x
   const bool smooth = a.smoothing != 0;
   const RowGradient<T> row{logsumexp, static_cast<C>(smooth ? own + scale * a.smooth() * a.weights() : own),
                            static_cast<C>(smooth ? scale * a.smooth() : 0), static_cast<C>(own), t};
-  each_turn<true>(x, cut, team, T(C(0)), [&](const uint4(&raw)[kFlight], int64_t j) {
+  each_turn<!kCopied>(runs, cut, team, T(C(0)), [&](const uint4(&raw)[kFlight], int64_t j) {
 #pragma unroll
     for (int k = 0; k < kFlight; ++k) {
       const int64_t at = j + k * team.lanes;
@@ -180,23 +184,34 @@ __global__ __launch_bounds__(kLargestTeam, kTeamsHeld<T>) void cross_entropy_bac
   const Team team(lanes);
   if (team.row >= a.rows) return;
   const T* const x = a.x + team.row * a.step;
-  write_gradient(a, x, grad_x + team.row * grad_step, Cut<T, int64_t>(x, a.classes, team),
-                 a.class_of(team.row, team.lane == 0), scale[team.row * scale_stride], logsumexp[team.row], team);
+  write_gradient<false>(a, x, x, grad_x + team.row * grad_step, Cut<T, int64_t>(x, a.classes, team),
+                        a.class_of(team.row, team.lane == 0), scale[team.row * scale_stride], logsumexp[team.row],
+                        team);
 }
 
-/// A row's loss, and then its gradient, which may be written over x: each lane writes what it alone has read.
-template <class T, bool kSmooth>
+/// A row's loss, and then its gradient, which may be written over x: each lane writes what it alone has read. kStaged:
+/// the body of the row is first copied to shared memory, so that one block of a multiprocessor reads while another
+/// computes.
+template <class T, bool kSmooth, bool kStaged>
 __global__ __launch_bounds__(kLargestTeam, kTeamsHeld<T>) void cross_entropy_with_gradient_rows(
     ClassRows<T> a, T* grad_x, int64_t grad_step, const Accumulate<T>* scale, int64_t scale_stride,
     Accumulate<T>* losses, Accumulate<T>* logsumexp, int lanes) {
   using C = Accumulate<T>;
+  extern __shared__ uint4 staged[];
+  __shared__ BulkCopy copy;
   __shared__ C slots[3 * kWarp];
   const Team team(lanes);
   const bool live = team.row < a.rows;
   const int64_t t = a.class_of(team.row, team.lane == 0);
   const T* const x = a.x + team.row * a.step;
   const Cut<T, int64_t> cut(x, live ? a.classes : 0, team);
-  const RowLoss<C> row = loss_of_row<kSmooth>(a, x, t < 0 ? Cut<T, int64_t>(x, 0, team) : cut, t, team, slots);
+  const T* const runs = kStaged ? reinterpret_cast<const T*>(staged) - cut.head : x;
+  if (kStaged && t >= 0) {
+    if (threadIdx.x == 0) copy.start(staged, x + cut.head, static_cast<uint32_t>(cut.body * sizeof(uint4)));
+    __syncthreads();
+    copy.wait();
+  }
+  const RowLoss<C> row = loss_of_row<kSmooth>(a, x, runs, t < 0 ? Cut<T, int64_t>(x, 0, team) : cut, t, team, slots);
   // Every lane has read the element of its row's class.
   lanes > kWarp ? __syncthreads() : __syncwarp();
   if (!live) return;
@@ -204,7 +219,8 @@ __global__ __launch_bounds__(kLargestTeam, kTeamsHeld<T>) void cross_entropy_wit
     losses[team.row] = static_cast<C>(row.loss);
     logsumexp[team.row] = row.logsumexp;
   }
-  write_gradient(a, x, grad_x + team.row * grad_step, cut, t, scale[team.row * scale_stride], row.logsumexp, team);
+  write_gradient<kStaged>(a, x, runs, grad_x + team.row * grad_step, cut, t, scale[team.row * scale_stride],
+                          row.logsumexp, team);
 }
 
 /// One thread per row.
@@ -323,16 +339,11 @@ void cross_entropy_backward(const ClassArgs& args, const Array& grad_x, const Ar
   });
 }
 
-/// Dynamic shared memory of a block that has a multiprocessor of an H200 to itself.
-constexpr int kMostShared = 224 << 10;
-
 /// The rows that are read at a time should fit into the second-level cache, because each is read twice. Shared memory
 /// that a block does not use limits how many there are. bytes: of the rows of a block.
-size_t limiting_memory(int64_t bytes) {
-  constexpr int64_t kCache = int64_t{32} << 20, kMultiprocessors = 132;
-  const int64_t blocks = kCache / kMultiprocessors / std::max<int64_t>(bytes, 1);
-  if (blocks >= 8) return 0;
-  return static_cast<size_t>(kMostShared / std::max<int64_t>(blocks, 1) - 1024);
+int64_t limiting_memory(const lorry::cuda::Properties& gpu, int64_t bytes) {
+  const int64_t blocks = gpu.l2_bytes / 2 / gpu.multiprocessors / std::max<int64_t>(bytes, 1);
+  return blocks >= 8 ? 0 : most_shared(gpu) / std::max<int64_t>(blocks, 1) - 1024;
 }
 
 void cross_entropy_with_gradient(const ClassArgs& args, const Array& losses, const Array& logsumexp,
@@ -340,16 +351,24 @@ void cross_entropy_with_gradient(const ClassArgs& args, const Array& losses, con
   if (args.x.size(0) == 0) return;
   visit_floating(args.x.dtype, [&]<class T>(Type<T>) {
     using C = Accumulate<T>;
+    const lorry::cuda::Properties& gpu = lorry::cuda::properties(stream.device.index);
     const RowPlan plan = plan_classes(args.x);
-    const size_t shared = limiting_memory(plan.block() / plan.lanes * args.x.size(1) * size_of(args.x.dtype));
-    const auto launch = [&]<bool kSmooth>(const ClassRows<T>& a) {
-      allow_shared_once<cross_entropy_with_gradient_rows<T, kSmooth>>(stream.device.index, kMostShared);
-      lorry::cuda::launch(stream, {plan.grid(a.rows), static_cast<unsigned>(plan.block()), shared},
-                          cross_entropy_with_gradient_rows<T, kSmooth>, a, grad_x.as<T>(), grad_x.stride(0),
-                          scale.as<C>(), scale.stride(0), losses.as<C>(), logsumexp.as<C>(), plan.lanes);
+    const int64_t bytes = args.x.size(1) * size_of(args.x.dtype);
+    const bool staged = plan.lanes > kWarp && bytes <= most_shared(gpu) && gpu.compute_capability >= kBulkCapability;
+    const auto launch = [&]<bool kSmooth, bool kStaged>(const ClassRows<T>& a) {
+      constexpr auto kKernel = cross_entropy_with_gradient_rows<T, kSmooth, kStaged>;
+      const int64_t shared = kStaged ? bytes : limiting_memory(gpu, plan.teams() * bytes);
+      allow_shared_once<kKernel>(stream.device.index, static_cast<size_t>(most_shared(gpu)));
+      lorry::cuda::launch(stream, {plan.grid(a.rows), static_cast<unsigned>(plan.block()), static_cast<size_t>(shared)},
+                          kKernel, a, grad_x.as<T>(), grad_x.stride(0), scale.as<C>(), scale.stride(0), losses.as<C>(),
+                          logsumexp.as<C>(), plan.lanes);
     };
     with_total_weight(class_rows<T>(args, args.x, "cross_entropy", stream), stream, [&](const ClassRows<T>& a) {
-      a.smoothing == 0 ? launch.template operator()<false>(a) : launch.template operator()<true>(a);
+      const bool smooth = a.smoothing != 0;
+      if (staged)
+        smooth ? launch.template operator()<true, true>(a) : launch.template operator()<false, true>(a);
+      else
+        smooth ? launch.template operator()<true, false>(a) : launch.template operator()<false, false>(a);
     });
   });
 }

@@ -195,7 +195,7 @@ void layer_norm(const NormArgs& args, const Stream& stream) {
 }  // namespace
 
 const NormKernels& norm_kernels() {
-  static constexpr NormKernels kKernels{layer_norm, layer_norm_backward, true};
+  static constexpr NormKernels kKernels{layer_norm, layer_norm_backward, true, true};
   return kKernels;
 }
 

@@ -1,13 +1,16 @@
-// The gradients of layer_norm and rms_norm. The gradient and x are read once for all three results. The teams of a
-// block process rows in turn, write grad_x, and add their share of grad_weight and grad_bias to column sums in shared
-// memory; each sum belongs to one thread. A block stores its sums in scratch memory; a second kernel adds the sums of
-// all blocks in order, in f64. The number of blocks and every order of summation depend on the shape only.
+// The gradients of layer_norm and rms_norm. The gradient and x are read once for all results. The teams of a block
+// process rows in turn, write grad_x, and add their share of grad_weight, grad_bias and the sums of grad_x to column
+// sums in shared memory; each sum belongs to one thread. A block stores its sums in scratch memory; a second kernel
+// adds the sums of all blocks in order, in f64. The number of blocks and every order of summation depend on the shape
+// only.
 //
-// 3 accesses per element (4 with an addend), and 2 * 4 * blocks * n bytes of sums, written and read. Rows of up to
-// 16,384 elements (8,192 for f64) are held in registers; longer ones are read twice and keep their sums in scratch
-// memory.
+// 3 accesses per element (4 with an addend), and 4 * blocks * n bytes of each kind of sums, written and read. Rows of
+// up to 16,384 elements (8,192 for f64) are held in registers; longer ones are read twice and keep their sums in
+// scratch memory.
 
 #include "lorry/kernels/cuda/rowwise/norm_backward.h"
+
+#include <utility>
 
 #include "lorry/kernels/cuda/common/scratch.h"
 #include "lorry/kernels/cuda/rowwise/rows.h"
@@ -24,14 +27,16 @@ constexpr int kTogether = 512, kShort = 8;
 template <class T>
 struct BackwardRows {
   using C = Accumulate<T>;
-  T* grad_x;                            ///< null: not needed
-  C *weight_sums, *bias_sums;           ///< [blocks, n]; null: not needed
-  const T *grad, *x, *weight, *addend;  ///< weight, addend: null if absent
+  T* grad_x;                                    ///< null: not needed
+  C *weight_sums, *bias_sums, *sums_of_grad_x;  ///< [blocks, n]; null: not needed
+  const T *grad, *x, *weight, *addend;          ///< weight, addend: null if absent
   const C *mean, *rstd;
   int64_t rows, n;
   double one_nth;
 
-  void addresses(auto& visit) const { visit(grad_x, weight_sums, bias_sums, grad, x, weight, addend, mean, rstd); }
+  void addresses(auto& visit) const {
+    visit(grad_x, weight_sums, bias_sums, sums_of_grad_x, grad, x, weight, addend, mean, rstd);
+  }
 };
 
 /// grad_x from h = grad * weight, the gradient of the normalised row (Ba, Kiros, Hinton 2016): h minus its components
@@ -95,7 +100,7 @@ __global__ __launch_bounds__(kRuns* N < kUsual<T> * kRun<T>
   const Team team(lanes, teams);
   Quad<C>* const mine = reinterpret_cast<Quad<C>*>(shared) + threadIdx.x;
   const int weight_plane = 0, bias_plane = a.weight_sums ? kPlanes : 0,
-            planes = bias_plane + (a.bias_sums ? kPlanes : 0);
+            x_plane = bias_plane + (a.bias_sums ? kPlanes : 0), planes = x_plane + (a.sums_of_grad_x ? kPlanes : 0);
   for (int p = 0; p < planes; ++p) mine[p * blockDim.x] = {};
 
   // Loads the next row while the current one is processed, if there are enough registers.
@@ -212,9 +217,10 @@ __global__ __launch_bounds__(kRuns* N < kUsual<T> * kRun<T>
     for (int k = 0; k < kRuns; ++k) {
       const int j = team.lane + k * lanes;
       if (!live || j >= runs) break;
-      C result[N], others[N];
+      C(&result)[N] = reinterpret_cast<C(&)[N]>(g[k * N]);
+      C others[N];
 #pragma unroll
-      for (int e = 0; e < N; ++e) result[e] = project(g[k * N + e], normal[k * N + e]);
+      for (int e = 0; e < N; ++e) result[e] = project(result[e], normal[k * N + e]);
       if (a.addend) {
         const Raw raw = kAhead ? raw_addend[k] : addend_of(j);
         if constexpr (N == 1)
@@ -228,6 +234,16 @@ __global__ __launch_bounds__(kRuns* N < kUsual<T> * kRun<T>
         to[j] = T(result[0]);
       else
         store16(to + j * N, pack<T>(result));
+    }
+    if (a.sums_of_grad_x && live) {
+#pragma unroll
+      for (int p = 0; p < kPlanes; ++p) {
+        Quad<C> sum = mine[(x_plane + p) * blockDim.x];
+#pragma unroll
+        for (int e = 0; e < kQuad; ++e)
+          if (p * kQuad + e < kValues) sum.at[e] += static_cast<C>(T(g[p * kQuad + e]));
+        mine[(x_plane + p) * blockDim.x] = sum;
+      }
     }
   }
 
@@ -259,6 +275,7 @@ __global__ __launch_bounds__(kRuns* N < kUsual<T> * kRun<T>
   };
   leave(a.weight_sums, weight_plane);
   leave(a.bias_sums, bias_plane);
+  leave(a.sums_of_grad_x, x_plane);
 }
 
 /// A block processes rows of any length in turn; each thread adds to its own columns of the block's sums.
@@ -269,6 +286,7 @@ __global__ __launch_bounds__(kLongBlock, 1) void norm_backward_long(BackwardRows
   const Team team(blockDim.x);
   C* const weight_sums = a.weight_sums ? a.weight_sums + blockIdx.x * a.n : nullptr;
   C* const bias_sums = a.bias_sums ? a.bias_sums + blockIdx.x * a.n : nullptr;
+  C* const sums_of_grad_x = a.sums_of_grad_x ? a.sums_of_grad_x + blockIdx.x * a.n : nullptr;
   int turn = 0;
   for (int64_t row = blockIdx.x; row < a.rows; row += gridDim.x, turn ^= 1) {
     const T *grad = a.grad + row * a.n, *x = a.x + row * a.n;
@@ -294,15 +312,28 @@ __global__ __launch_bounds__(kLongBlock, 1) void norm_backward_long(BackwardRows
       C result = project(g * (a.weight ? static_cast<C>(a.weight[i]) : C(1)), normal);
       if (a.addend) result = plus<T>(result, static_cast<C>(a.addend[row * a.n + i]));
       a.grad_x[row * a.n + i] = T(result);
+      if (sums_of_grad_x) sums_of_grad_x[i] = static_cast<C>(T(result)) + (begins ? C(0) : sums_of_grad_x[i]);
     }
   }
 }
 
+/// Where sums over all rows go, each [n].
+template <class T>
+struct Totals {
+  T* at[3] = {};
+  int count = 0;
+
+  void add(const Array& x) {
+    if (x.data) at[count++] = x.as<T>();
+  }
+  void addresses(auto& visit) const { visit(at[0], at[1], at[2]); }
+};
+
 /// Adds the blocks' sums in f64. A block has kAddColumns columns; each of kAddLanes lanes adds every kAddLanes-th
-/// summand. blockIdx.y selects the sums of the weight or the bias, stored as [gridDim.y, blocks, n].
+/// summand. blockIdx.y selects one of the totals; their sums are stored as [gridDim.y, blocks, n].
 constexpr int kAddColumns = 8, kAddLanes = 32;
 template <class T>
-__global__ __launch_bounds__(kAddColumns* kAddLanes) void add_blocks(T* first, T* second, const Accumulate<T>* sums,
+__global__ __launch_bounds__(kAddColumns* kAddLanes) void add_blocks(Totals<T> totals, const Accumulate<T>* sums,
                                                                      int64_t blocks, int64_t n) {
   constexpr int kWarps = kAddColumns * kAddLanes / kWarp;
   __shared__ double parts[kWarps][kAddColumns];
@@ -320,7 +351,7 @@ __global__ __launch_bounds__(kAddColumns* kAddLanes) void add_blocks(T* first, T
   if (threadIdx.x >= kAddColumns || column >= n) return;
 #pragma unroll
   for (int w = 1; w < kWarps; ++w) total += parts[w][in_block];
-  (blockIdx.y == 0 ? first : second)[column] = cast<T, double>(total);
+  totals.at[blockIdx.y][column] = cast<T, double>(total);
 }
 
 template <class T>
@@ -331,25 +362,35 @@ void launch_backward(BackwardRows<T> a, const NormBackwardArgs& args, Stream str
   RowPlan plan = plan_rows(a.n, whole ? kRun<T> : 1, false, kUsual<T> * (whole ? 1 : kRun<T>));
   if (whole && plan.lanes > kWarp && a.n <= kTogether * kShort)
     plan = {static_cast<int>((a.n + kShort * kWarp - 1) / (kShort * kWarp)) * kWarp, std::max(1, kShort / kRun<T>)};
+  Totals<T> totals;
+  for (const Array* total : {&args.grad_weight, &args.grad_bias, &args.sum}) totals.add(*total);
+  const int sums = totals.count;
+  const int64_t most = most_shared(lorry::cuda::properties(stream.device.index));
+  const auto shared_bytes = [&](int values, int block) {
+    return sums * ((values * sizeof(C) + 15) / 16) * 16 * static_cast<size_t>(block);
+  };
   constexpr int kValues = kUsual<T> * kRun<T>;
-  const bool held = plan.runs * (whole ? kRun<T> : 1) <= kValues;
-  const int teams = held ? std::max(1, kTogether / plan.lanes) : 1, block = held ? teams * plan.lanes : kLongBlock;
+  const int together = std::max(1, kTogether / plan.lanes);
+  const bool held = plan.runs * (whole ? kRun<T> : 1) <= kValues &&
+                    static_cast<int64_t>(shared_bytes(kValues, together * plan.lanes)) <= most;
+  const int teams = held ? together : 1, block = held ? teams * plan.lanes : kLongBlock;
   const int64_t turns = (a.rows + teams - 1) / teams;
   const int64_t blocks =
       std::min(turns, std::max<int64_t>(kBlocks * (kMaxBlock / block), (turns + kRowsASum - 1) / kRowsASum));
 
-  const int sums = (args.grad_weight.data != nullptr) + (args.grad_bias.data != nullptr);
   const Scratch scratch(sums * blocks * a.n * int64_t{sizeof(C)}, stream);
-  a.weight_sums = args.grad_weight.data ? scratch.as<C>() : nullptr;
-  a.bias_sums = args.grad_bias.data ? scratch.as<C>() + (sums - 1) * blocks * a.n : nullptr;
+  C* next = scratch.as<C>();
+  const auto take = [&](const Array& total) { return total.data ? std::exchange(next, next + blocks * a.n) : nullptr; };
+  a.weight_sums = take(args.grad_weight);
+  a.bias_sums = take(args.grad_bias);
+  a.sums_of_grad_x = take(args.sum);
 
   if (blocks > 0) {
     const auto run = [&]<int N, int kRuns>() {
       constexpr auto kKernel = norm_backward_held<T, N, kRuns>;
-      constexpr size_t kPlanes = (kRuns * N * sizeof(C) + 15) / 16, kMostShared = 2 * kPlanes * 16 * kMaxBlock;
-      if constexpr (kMostShared > (48 << 10)) allow_shared_once<kKernel>(stream.device.index, kMostShared);
+      allow_shared_once<kKernel>(stream.device.index, static_cast<size_t>(most));
       lorry::cuda::launch(stream,
-                          {static_cast<unsigned>(blocks), static_cast<unsigned>(block), sums * kPlanes * 16 * block},
+                          {static_cast<unsigned>(blocks), static_cast<unsigned>(block), shared_bytes(kRuns * N, block)},
                           kKernel, a, plan.lanes);
     };
     if (!held)
@@ -362,9 +403,7 @@ void launch_backward(BackwardRows<T> a, const NormBackwardArgs& args, Stream str
   }
   if (sums == 0) return;
   const dim3 columns(static_cast<unsigned>((a.n + kAddColumns - 1) / kAddColumns), static_cast<unsigned>(sums));
-  T* const first = (args.grad_weight.data ? args.grad_weight : args.grad_bias).as<T>();
-  lorry::cuda::launch(stream, {columns, kAddColumns * kAddLanes}, add_blocks<T>, first, args.grad_bias.as<T>(),
-                      scratch.as<C>(), blocks, a.n);
+  lorry::cuda::launch(stream, {columns, kAddColumns * kAddLanes}, add_blocks<T>, totals, scratch.as<C>(), blocks, a.n);
 }
 
 }  // namespace
@@ -375,7 +414,7 @@ void layer_norm_backward(const NormBackwardArgs& args, const Stream& stream) {
   visit_floating(args.x.dtype, [&]<class T>(Type<T>) {
     using C = Accumulate<T>;
     launch_backward<T>(
-        {args.grad_x.as<T>(), nullptr, nullptr, args.grad.as<T>(), args.x.as<T>(), args.weight.as<T>(),
+        {args.grad_x.as<T>(), nullptr, nullptr, nullptr, args.grad.as<T>(), args.x.as<T>(), args.weight.as<T>(),
          args.addend.as<T>(), args.mean.as<C>(), args.rstd.as<C>(), rows, n, 1.0 / static_cast<double>(n)},
         args, stream);
   });
