@@ -93,6 +93,11 @@ def chain(x, y):
     return torch.sigmoid((x * 2 + y).abs() * y - x) * 0.5 + y
 
 
+def softmax_of_operators(x):
+    terms = (x - x.amax(-1, keepdim=True)).exp()
+    return terms / terms.sum(-1, keepdim=True)
+
+
 def large(cases):
     millions, n = (64, 4096) if cases.device == "cuda" else (16, 1024)
     random = lambda *sizes: torch.randn(sizes, device=cases.device)
@@ -102,6 +107,7 @@ def large(cases):
         cases.add_function(f"{name}, {millions} M", function, (x, y), 3 * x.nbytes)
     x, weight, bias = random(16384, n), random(n), random(n)
     cases.add_function(f"mul and softmax, 16384 x {n}", lambda s: F.softmax(s * 0.125, -1), (x,), 2 * x.nbytes)
+    cases.add_function(f"softmax of 5 operators, 16384 x {n}", softmax_of_operators, (x,), 2 * x.nbytes)
     cases.add_function(f"gelu and layer_norm, 16384 x {n}",
                        lambda rows: F.layer_norm(F.gelu(rows), (n,), weight, bias), (x,), 2 * x.nbytes)
 

@@ -50,6 +50,13 @@ void large(CompileCases& cases) {
       {.name = over_rows("mul and softmax"), .bytes = bytes(x, 2)},
       [](const Tensor& scores) { return softmax(scores * 0.125, -1); }, x);
   cases.add(
+      {.name = over_rows("softmax of 5 operators"), .bytes = bytes(x, 2)},
+      [](const Tensor& scores) {
+        const Tensor terms = exp(scores - amax(scores, {-1}, true));
+        return terms / terms.sum({-1}, true);
+      },
+      x);
+  cases.add(
       {.name = over_rows("gelu and layer_norm"), .bytes = bytes(x, 2)},
       [&](const Tensor& data) { return layer_norm(gelu(data), {n}, weight, bias); }, x);
 }

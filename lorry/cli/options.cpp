@@ -78,13 +78,6 @@ CLI::Validator one_of(std::vector<std::string> names) {
   return validator([names = std::move(names)](const std::string& word) { return check_one_of(word, names); });
 }
 
-/// Distinguishes an execution that this build lacks from a misspelt one.
-std::string check_execution(const std::string& name) {
-  const std::vector<std::string> names = {"automatic", "loop", "foreach", "fused"};
-  if (name == "compiled") return fmt::format("'{}' is not part of this build; expected {}", name, listed(names));
-  return check_one_of(name, names);
-}
-
 /// Adds a flag for something that this build lacks. The flag is known, so that users do not think they have misspelt
 /// it, but is refused.
 void add_absent(CLI::App& app, const std::string& name, const std::string& instead) {
@@ -161,9 +154,9 @@ std::vector<CLI::Option*> add_optimizer_settings(CLI::App& app, TrainSettings& s
           ->capture_default_str()
           ->type_name("NAME")
           ->check(one_of(optim::optimizer_names())),
-      app.add_option("--execution", s.execution, "How the optimizer runs: automatic, loop, foreach or fused")
+      app.add_option("--execution", s.execution, "How the optimizer runs: automatic, loop, foreach, fused or compiled")
           ->capture_default_str()
-          ->check(validator(check_execution))
+          ->check(one_of({"automatic", "loop", "foreach", "fused", "compiled"}))
           ->type_name("MODE"),
   };
 }
@@ -223,7 +216,11 @@ void add_train(CLI::App& app, TrainOptions& o) {
       ->check(whole(1, int64_t{1} << 40))
       ->type_name("N");
   const std::vector<CLI::Option*> settings = add_settings(app, o);
-  app.add_flag("--compile", o.compile, "Compile each step as one function: the same numbers, in fewer passes");
+  CLI::Option* const compile =
+      app.add_flag("--compile", o.compile, "Compile each step as one function: the same numbers, in fewer passes");
+  app.add_flag("--epilogues", o.epilogues,
+               "With --compile, in 16 bits on a GPU: fuse products and sums too; losses differ in their last digits")
+      ->needs(compile);
   add_absent(app, "--replay", "expected no such flag: the host starts every operator");
   app.callback([&app, resume, settings] {
     if (resume->count() == 0 && app.count("--text") == 0) throw CLI::RequiredError("--text");

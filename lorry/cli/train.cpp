@@ -360,14 +360,14 @@ int run_train(const TrainOptions& options, const CommonOptions& common) {
   }
 
   require_writable(common.json);  // it may be in the folder, which exists now
-  if (options.compile) training.trainer->compile_steps();
+  if (options.compile) training.trainer->compile_steps(options.epilogues);
   Session session(*training.trainer, folder, options, std::move(training.timed), common.quiet);
   const bool complete = session.run();
   draw_curve(folder, session.history(), session);
   require<Error>(complete, "train: interrupted after {}; everything is saved; go on with: lorry train --resume {}",
                  session.position(), folder.folder.string());
   if (const std::string why = training.trainer->not_compiled(); !why.empty() && !common.quiet)
-    fmt::print(stderr, "--compile: steps ran as they are; {}\n", why);
+    fmt::print(stderr, "--compile: steps are not one function; {}\n", why);
   report(outcome_of(*training.trainer), folder, session.history(), common.json);
   return 0;
 }

@@ -265,11 +265,14 @@ Trainer::Trainer(const io::Checkpoint& checkpoint, std::vector<std::string> text
 
 Trainer::~Trainer() = default;
 
-void Trainer::compile_steps() { run_->compiled.emplace(compile(Run::StepFunction{run_.get()})); }
+void Trainer::compile_steps(bool epilogues) {
+  run_->compiled.emplace(compile(Run::StepFunction{run_.get()}, {.epilogues = epilogues}));
+}
 
 std::string Trainer::not_compiled() const {
-  if (!run_->compiled || run_->compiled->stats().eager_calls == 0) return {};
-  return run_->compiled->explain();
+  if (!run_->compiled) return {};
+  const CompileStats stats = run_->compiled->stats();
+  return stats.eager_calls + stats.deferred_calls == 0 ? std::string() : run_->compiled->explain();
 }
 
 const TrainSettings& Trainer::settings() const { return run_->settings; }

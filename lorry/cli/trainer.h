@@ -34,9 +34,9 @@ class Trainer {
   void set_plan(const LearningRatePlan& plan);
   const std::optional<LearningRatePlan>& plan() const;
   /// Compiles steps from now on, each as one function: forward, backward, clip and update. The numbers are the same to
-  /// the bit.
-  void compile_steps();
-  /// Why steps could not be compiled; empty if they were, or if no step has run.
+  /// the bit, unless epilogues are asked for (CompileOptions::epilogues).
+  void compile_steps(bool epilogues);
+  /// Why steps could not be compiled as one function; empty if they were, or if no step has run.
   std::string not_compiled() const;
   int64_t steps_taken() const;
   int64_t parameters() const;

@@ -35,12 +35,20 @@ class Train(CommandTest):
         self.assertNotEqual(self.losses("a"), self.losses("d"))
 
     def test_compiled_steps_give_the_same_losses(self):
-        for name, flags in (("eager", ()), ("compiled", ("--compile",))):
-            self.train("--steps", 8, "--accumulate", 2, *flags, out=name)
-        self.assertEqual(self.losses("compiled"), self.losses("eager"))
+        for dtype in ("f32", "bf16"):
+            for name, flags in (("eager", ()), ("compiled", ("--compile",))):
+                self.train("--steps", 8, "--accumulate", 2, "--dtype", dtype, *flags, out=dtype + name)
+            self.assertEqual(self.losses(dtype + "compiled"), self.losses(dtype + "eager"))
+
+    def test_compiled_steps_with_epilogues_give_nearly_the_same_losses(self):
+        for name, flags in (("eager", ()), ("compiled", ("--compile", "--epilogues"))):
+            self.train("--steps", 8, "--dtype", "bf16", *flags, out=name)
+        for got, want in zip(self.training_losses("compiled"), self.training_losses("eager"), strict=True):
+            self.assertAlmostEqual(got, want, delta=0.02 * want)
+        self.run_lorry("train", "--text", self.text, "--out", "x", "--epilogues", status=2)
 
     def test_every_execution_gives_the_same_losses(self):
-        for execution in ("loop", "foreach", "fused"):
+        for execution in ("loop", "foreach", "fused", "compiled"):
             self.train("--steps", 8, "--execution", execution, out=execution)
             self.assertEqual(self.losses(execution), self.losses("loop"), execution)
 
@@ -428,7 +436,7 @@ class Interrupted(CommandTest):
             self.assertEqual(model, expected)
 
     def test_a_signal_is_heard_while_validating(self):
-        self.text.write_text(self.text.read_text() * 200)  # a held-out tenth that takes a while
+        self.text.write_text(self.text.read_text() * 40)  # a held-out tenth that takes a while
         size = ("--preset", "nano", "--batch", "16", "--context", "64", "--threads", "1")
         self.run_lorry("train", "--text", self.text, "--out", "whole", *size, "--steps", 3)
         process = self.start("--steps", 3, size=size)
