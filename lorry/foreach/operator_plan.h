@@ -61,8 +61,8 @@ struct OperatorPlan {
 /// Throws what the operator throws.
 std::unique_ptr<OperatorPlan> make_plan(const Request& request, Strategy strategy);
 
-/// The plan of a list's norms. Role 0 is the tensor; lists 0 are for norms. Scaling uses other tiles, so it has lists
-/// of its own, in which tensors that are not dense have no elements.
+/// The plan of a list's norms. Role 0 is the tensor; lists 0 are for norms. Scaling asks for another alignment, so it
+/// has lists of its own, in which tensors that are not dense have no elements.
 struct NormPlan {
   ListPlan plan;
   size_t scaled = 0;        ///< the lists to scale; 0: not made yet

@@ -35,14 +35,13 @@
 //     }
 //   };
 //
-// The update and `advance` use only operations that are rounded once, + - * / sqrt fma, comparisons, select and abs, so
-// that all executions give the same bits on every device. Settings, progress and numbers live in a HyperBlock on the
-// device, which advances by itself when a step is done: the host may not know how many steps were skipped. Hence a flag
-// depends on settings alone, and a choice that depends on the step is a number and a select. A setting may lie in a
-// tensor, whose value the host does not know: of a number in kSettings a flag may ask only whether it is 0, and both
-// ways are prepared. Powers such as beta^t are running products in Progress: pow rounds differently on every platform
-// (power.h has one that does not). A constant V(number) meets a value in every operation, select's two among them: of
-// two constants the executions loop and foreach would not know the type.
+// The update uses only + - * / sqrt abs, comparisons and select, which are rounded once, so that all executions give
+// the same bits on every device; `advance` also fma. A choice among values is a select, never an if. Settings,
+// progress and numbers live in a HyperBlock on the device, which advances by itself when a step is done: the host
+// may not know how many steps were skipped. Hence a flag depends on settings alone, and a choice that depends on the
+// step is a number and a select. A setting may lie in a tensor, whose value the host does not know: of a number in
+// kSettings a flag may ask only whether it is 0, and both ways are prepared. Powers such as beta^t are running
+// products in Progress: pow rounds differently on every platform (power.h has one that does not).
 
 #include <cstddef>
 #include <cstdint>

@@ -82,7 +82,8 @@ struct NormEnd {
 };
 
 struct ListNormCall {
-  /// lists of one floating array each, on one device; they must not be used for other kernels
+  /// lists of one floating array each, on one device; other kernels may use them if they have the same tile and
+  /// alignment, and workspaces with keys of their own
   std::span<const List* const> lists;
   NormOrder order = NormOrder::two;
   double p = 2;  ///< of NormOrder::power

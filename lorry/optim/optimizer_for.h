@@ -5,9 +5,12 @@
 //
 //   struct LionOptions {
 //     double lr = 1e-4, beta1 = 0.9, beta2 = 0.99, weight_decay = 0;
+//     bool maximize = false;
 //     Memory memory = {};
 //     static constexpr const char* kName = "lion";
-//     std::unique_ptr<AnyRule> rule() const { return make_rule<formula::Lion>({lr, beta1, beta2, weight_decay}); }
+//     std::unique_ptr<detail::AnyRule> rule() const {
+//       return make_rule<formula::Lion>({lr, beta1, beta2, weight_decay, maximize});
+//     }
 //   };
 //   using Lion = OptimizerFor<LionOptions>;
 

@@ -332,7 +332,7 @@ class Tensor {
   Tensor bernoulli(Generator* generator = nullptr) const;
   Tensor multinomial(int64_t samples, bool replacement = false, Generator* generator = nullptr) const;
 
-  // ---- reductions and scans, one row each in formula/reduce.def -----------------------------------------------------
+  // ---- reductions and scans: those that are folds are rows of formula/reduce.def ------------------------------------
 #define LORRY_TOTAL(name, fold, map, finish, result) \
   Tensor name(const Dims& dims = {}, bool keepdim = false, std::optional<DType> dtype = {}) const;
 #define LORRY_CHOICE(name, fold, map, finish, result) Tensor name(const Dims& dims = {}, bool keepdim = false) const;

@@ -20,7 +20,7 @@ namespace {
 
 using lorry::test::Json;
 using Numbers = lorry::test::RuleNumbers;
-constexpr int kCount = lorry::test::kRuleCount;
+constexpr int kCount = lorry::test::kRuleParameters;
 
 /// Calls f.operator()<Rule>() for the rule of that name.
 template <class F>

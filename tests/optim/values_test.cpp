@@ -23,7 +23,7 @@ std::array<double, 2> differences(const Json& test, const Json& steps, DType dty
   lorry::test::RuleNumbers numbers;
   const Tensor param = parameter(numbers.start(), dtype);
   OptimizerFor<Options> optimizer({{"w", param}}, options);
-  std::vector<double> sizes(lorry::test::kRuleCount);
+  std::vector<double> sizes(lorry::test::kRuleParameters);
   std::array<double, 2> worst{};
   const auto compare = [](double& most, double ours, double theirs, double size) {
     const double off = ours == theirs ? 0 : std::fabs(ours - theirs) / size;
@@ -32,7 +32,7 @@ std::array<double, 2> differences(const Json& test, const Json& steps, DType dty
   const int last = steps.back();
   for (int step = 0, snapshot = 0; step < last; ++step) {
     optimizer.set_lr(lorry::test::rule_lr(test, options.lr, step));
-    param.set_grad(tensor_of(numbers.gradient(test["optimizer"]), {lorry::test::kRuleCount}, dtype));
+    param.set_grad(tensor_of(numbers.gradient(test["optimizer"]), {lorry::test::kRuleParameters}, dtype));
     optimizer.step();
     const std::vector<double> now = values(param);
     for (size_t i = 0; i < now.size(); ++i) sizes[i] = std::max(sizes[i], std::fabs(now[i]));

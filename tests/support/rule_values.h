@@ -20,7 +20,7 @@ using Json = nlohmann::json;
 inline const std::set<std::string> kWithoutPyTorch = {
     "lion",
 };
-inline constexpr int kRuleCount = 11;  ///< parameters of a case
+inline constexpr int kRuleParameters = 11;  ///< parameters of a case
 
 inline Json rule_values() {
   std::ifstream file(std::string(LORRY_TEST_DATA) + "/rule_values.json");
@@ -35,14 +35,14 @@ class RuleNumbers {
     return std::ldexp(static_cast<double>(state_ >> 40), -24) - 0.5;
   }
   std::vector<double> start() {
-    std::vector<double> start(kRuleCount);
+    std::vector<double> start(kRuleParameters);
     for (double& x : start) x = 4 * next();
     return start;
   }
   std::vector<double> gradient(const std::string& optimizer) {
     const bool small = optimizer == "SGD" || optimizer == "ASGD";
-    std::vector<double> grad(kRuleCount);
-    for (int i = 0; i < kRuleCount; ++i) {
+    std::vector<double> grad(kRuleParameters);
+    for (int i = 0; i < kRuleParameters; ++i) {
       const double x = next();
       grad[i] = std::ldexp(x, (i - 5) * (small ? 1 : 2) + static_cast<int>(std::floor(next() * 8)));
     }

@@ -20,7 +20,7 @@
 //
 // kTile is a multiple of 32 * kRunLength. kBlocks is the minimum number of blocks of 256 threads per multiprocessor. A
 // body identifies its entry by entry.word and entry.number, which the client has set, and the tile within the list by
-// entry.first_tile + tile.first / kTile. A body may also have:
+// entry.first_tile + tile.first / kTile (not with kRow, where eight warps share their tiles). A body may also have:
 //
 //   int elements;                         instead of kTile, if it depends on the list
 //   bool kBackwards = true;               tiles are processed from the last to the first: for a pass that follows
