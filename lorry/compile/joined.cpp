@@ -121,8 +121,7 @@ void join_norm_backward(Neighbours& units, int32_t n) {
 
 /// sum: null if there is none.
 void run_norm_backward(const Graph& graph, const Node& norm, const Node& add, const Node* sum, Evaluation& evaluation) {
-  const bool is_first = add.arguments[0].value_index == norm.results[0] &&
-                        is_whole(add.arguments[0].window, graph.values[static_cast<size_t>(norm.results[0])]);
+  const bool is_first = is_result(add.arguments[0], norm, 0, graph);
   const Tensor addend = evaluation.read(add.arguments[is_first ? 1 : 0]);
   Tensor inputs[5];
   for (size_t i = 0; i < 5; ++i) inputs[i] = evaluation.read(norm.arguments[i]);
@@ -134,19 +133,48 @@ void run_norm_backward(const Graph& graph, const Node& norm, const Node& add, co
   if (norm.results[2] >= 0) evaluation.store(norm.results[2], std::move(made.bias));
   if (sum != nullptr) {
     const int32_t v = sum->results[0];
-    made.sum = made.sum.view(graph.values[static_cast<size_t>(v)].layout.size_list());
+    const Layout& layout = graph.values[static_cast<size_t>(v)].layout;
+    if (made.sum.layout() != layout) made.sum = made.sum.view(layout.size_list());
     evaluation.store(v, std::move(made.sum));
   }
 }
 
+// ---- gradients of embeddings ----------------------------------------------------------------------------------------
+
+void join_embedding_backward(Neighbours& units, int32_t n) {
+  const Node& embedding = units.node(n);
+  if (embedding.op != Op::embedding_backward || embedding.results[0] < 0 || attribute<int64_t>(embedding, 1) >= 0)
+    return;
+  const int32_t gradient = embedding.results[0];
+  const Value& table = units.value(gradient);
+  if (units.readers(gradient).size() != 1 || units.outlives(gradient) ||
+      !has_embedding_backward_onto(table.dtype, table.device, embedding.arguments[1].window.layout.numel()))
+    return;
+  const int32_t add = units.free_reader(gradient, Op::add,
+                                        [&](const Node& node) { return addend_of(units, node, gradient) != nullptr; });
+  if (add < 0 || units.host_is_called_between({n, add}) || !units.may_join({n, add})) return;
+  Unit& unit = units.join({n, add});
+  unit.kind = Unit::joined;
+  unit.bytes_saved = 3 * units.bytes(gradient);
+}
+
+void run_embedding_backward(const Graph& graph, const Node& embedding, const Node& add, Evaluation& evaluation,
+                            int32_t step) {
+  const bool is_first = is_result(add.arguments[0], embedding, 0, graph);
+  const Tensor grad = evaluation.read(embedding.arguments[0]), indices = evaluation.read(embedding.arguments[1]);
+  evaluation.store(add.results[0],
+                   embedding_backward_onto(grad, indices, evaluation.read_last(add.arguments[is_first ? 1 : 0], step)));
+}
+
 }  // namespace
 
-void join_operators(const Graph& graph, std::vector<Unit>& units) {
+void join_operators(const Graph& graph, std::vector<Unit>& units, bool keeps_bits) {
   Neighbours all(graph, units);
   for (int32_t n = 0; n < static_cast<int32_t>(graph.nodes.size()); ++n) {
     if (!all.is_free(n) || all.node(n).form != Node::pure) continue;
     join_cross_entropy(all, n);
     join_norm_backward(all, n);
+    if (!keeps_bits) join_embedding_backward(all, n);
   }
   all.finish();
 }
@@ -155,6 +183,8 @@ void run_joined(const Graph& graph, const Unit& unit, Evaluation& evaluation, in
   const auto node = [&](size_t i) { return &graph.nodes[static_cast<size_t>(unit.nodes[i])]; };
   if (node(0)->op == Op::cross_entropy)
     run_cross_entropy(*node(0), *node(1), evaluation, step);
+  else if (node(0)->op == Op::embedding_backward)
+    run_embedding_backward(graph, *node(0), *node(1), evaluation, step);
   else
     run_norm_backward(graph, *node(0), *node(1), unit.nodes.size() > 2 ? node(2) : nullptr, evaluation);
 }

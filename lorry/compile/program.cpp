@@ -44,7 +44,7 @@ trace::Overwrites overwritten_by(const Graph& graph, const std::vector<Unit>& un
 std::vector<Unit> units_of(const Graph& graph, Epilogues epilogues) {
   std::vector<Unit> units = fuse(graph, epilogues == Epilogues::fast);
   if (epilogues != Epilogues::none) join_products(graph, units, epilogues == Epilogues::all);
-  join_operators(graph, units);
+  join_operators(graph, units, epilogues == Epilogues::none);
   return units;
 }
 

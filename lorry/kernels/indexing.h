@@ -43,7 +43,8 @@ struct PutArgs {
   int64_t step = 0;
   Combine combine = Combine::assign;
   Negative negative = Negative::wrong;
-  /// add, 16-bit floats: sums are kept in f32 and rounded once. Only if `put_rounds_once` says so.
+  /// add, 16-bit floats: what is added to an element is summed in f32 and rounded; then it is added. Only if
+  /// `put_rounds_once` says so.
   bool rounds_once = false;
 };
 

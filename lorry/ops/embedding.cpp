@@ -100,4 +100,27 @@ Tensor embedding_backward(const Tensor& grad, const Tensor& indices, int64_t row
       rows, padding_idx);
 }
 
+bool has_embedding_backward_onto(DType dtype, Device device, int64_t indices) {
+  const auto rounds_once = kernels::backend(device).indexing->put_rounds_once;
+  return is_floating(dtype) && size_of(dtype) == 2 && rounds_once != nullptr && rounds_once(indices);
+}
+
+Tensor embedding_backward_onto(const Tensor& grad, const Tensor& indices, Tensor onto) {
+  const Running running("embedding_backward");
+  if (onto.node_ptr()->users() > 1 || onto.storage().users() > 1) onto = onto.clone();
+  const int64_t count = indices.numel(), width = grad.size(-1);
+  if (count == 0 || width == 0) return onto;
+  const Tensor rows = grad.contiguous();
+  const IndexArray index_array(indices, width);
+  backend(grad).indexing->put({.target = as_table(onto, count),
+                               .source = as_rows(rows, count, width),
+                               .index = index_array.array,
+                               .size = onto.size(0),
+                               .step = width,
+                               .combine = kernels::Combine::add,
+                               .rounds_once = true},
+                              current_stream(grad.device()));
+  return onto;
+}
+
 }  // namespace lorry

@@ -86,6 +86,12 @@ bool has_cross_entropy_with_gradient(Device device);
 /// The sum of the rows of grad [..., width] by index, as [rows, width]. Rows are added in the order of the
 /// indices, 16-bit floats in f32. The row `padding_idx` stays 0; -1: none is left out.
 Tensor embedding_backward(const Tensor& grad, const Tensor& indices, int64_t rows, int64_t padding_idx);
+/// The gradient of a table of onto's sizes, added to `onto` (contiguous, of the dtype of grad) as the operator add
+/// would, except that -0 stays -0 in rows that no index names. Written over onto if nobody else holds it: pass it with
+/// std::move.
+Tensor embedding_backward_onto(const Tensor& grad, const Tensor& indices, Tensor onto);
+/// Whether a device has kernels for it, for this dtype and number of indices.
+bool has_embedding_backward_onto(DType dtype, Device device, int64_t indices);
 
 /// Makes draws that were made before: the one that a key names, and those after it.
 class KeyedGenerator : public Generator {

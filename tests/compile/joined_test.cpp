@@ -191,6 +191,36 @@ TEST(JoinedOperators, gradients_of_norms_give_sums_of_what_they_add_to) {
       }
 }
 
+TEST(JoinedOperators, gradients_of_a_table_that_is_read_twice) {
+  for (const int64_t width : {1, 5, 16, 40, 200})
+    for (const DType dtype : {kF32, kBF16, kF16}) {
+      SCOPED_TRACE(fmt::format("{} {}", dtype, width));
+      const int64_t rows = 23;
+      const MakeArguments make = [&](uint64_t seed) {
+        manual_seed(seed);
+        return Tensors{randint(0, rows / 2, {3, 50}), randn({rows, width}).to(dtype), randn({3, 50, rows}).to(dtype)};
+      };
+      const auto f = [&](std::optional<int64_t> padding) {
+        return [=](const Tensors& x) {
+          const Tensor table = (x[1] + 0).detach().requires_grad_();
+          const Tensor loss = (linear(embedding(x[0], table, padding) * 2, table) * x[2]).sum();
+          return autograd::grad({loss}, {table});
+        };
+      };
+      const auto joined = [&](const Function& function) {
+        const compiler::Program program(run_traced(make, function, 1).graph, {.epilogues = compiler::Epilogues::fast});
+        program.wait();
+        SCOPED_TRACE(program.explain());
+        for (const uint64_t seed : {1, 2})
+          EXPECT_EQ(bits_of(program.run(make(seed))[0]), bits_of(function(make(seed))[0]));
+        return joined_units(program);
+      };
+      const bool has = has_embedding_backward_onto(dtype, default_device(), 150);
+      EXPECT_EQ(joined(f({})), has ? 1 : 0);
+      EXPECT_EQ(joined(f(2)), 0);
+    }
+}
+
 TEST(MaxAutotune, times_the_ways_and_goes_on_with_one) {
   LORRY_NEEDS_FUSED_KERNELS();
   const auto f = [](const Tensor& x, const Tensor& w) { return softmax(gelu(x.matmul(w) * 2 + 1, "tanh") - x, -1); };

@@ -8,8 +8,8 @@
 namespace lorry::kernels::cuda {
 namespace {
 
-/// The type of sums: narrow floats are added in f32 and rounded after each addition as on the CPU, or once at the end;
-/// integers wrap.
+/// The type of sums: narrow floats are added in f32 and rounded after each addition as on the CPU, or summed and
+/// rounded before they are added to the element (PutArgs::rounds_once); integers wrap.
 template <class T>
 using Sum = std::conditional_t<
     kNarrowType<T>, float,
@@ -26,6 +26,19 @@ struct Adding {
     } else {
       return static_cast<Value>(*from);
     }
+  }
+  /// The sum before the first addition to an element.
+  __device__ __forceinline__ static Value begin(const Stored<T>* to) {
+    if constexpr (kRoundsOnce)
+      return 0;
+    else
+      return read(to);
+  }
+  __device__ __forceinline__ static void end(Value sum, Stored<T>* to) {
+    if constexpr (kRoundsOnce)
+      *to = T(static_cast<float>(T(sum)) + static_cast<float>(*to));
+    else
+      *to = static_cast<Stored<T>>(sum);
   }
   __device__ __forceinline__ static void combine(Value& sum, Value come) {
     if constexpr (std::is_same_v<T, bool>) {
@@ -64,7 +77,7 @@ __global__ void __launch_bounds__(kThreads)
       columns(column, at);
       to[v] = target + static_cast<int64_t>(key) * address_step + at[0];
       from[v] = source + at[1];
-      sum[v] = Rule::read(to[v]);
+      sum[v] = Rule::begin(to[v]);
     }
     for (uint32_t start = i;; start += 32) {
       const bool mine = start + lane < orders.count && orders.keys[start + lane] == key;
@@ -89,7 +102,7 @@ __global__ void __launch_bounds__(kThreads)
     }
 #pragma unroll
     for (int v = 0; v < kAcross; ++v)
-      if (to[v] != nullptr) *to[v] = static_cast<Stored<T>>(sum[v]);
+      if (to[v] != nullptr) Rule::end(sum[v], to[v]);
   }
 }
 

@@ -24,6 +24,8 @@ struct Folding {
       return static_cast<Value>(*from);
     }
   }
+  __device__ __forceinline__ static Value begin(const Stored<T>* to) { return read(to); }
+  __device__ __forceinline__ static void end(Value value, Stored<T>* to) { *to = static_cast<Stored<T>>(value); }
   __device__ __forceinline__ void combine(Value& here, Value come) const {
     if (operation == Combine::multiply) {
       if constexpr (kNarrowType<T>) {

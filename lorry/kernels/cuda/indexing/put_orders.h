@@ -44,7 +44,7 @@ inline constexpr int kGroups = 4;
 
 /// Each lane takes a head; keys with more than a few orders are loaded by the whole warp. Operands of `columns`:
 /// target, source; blockIdx.y counts columns from `first_column` on. Rule defines how an element is read and combined
-/// with the result so far.
+/// with the result so far, and how results begin and end.
 template <class T, class Rule, class Key, class Index>
 __global__ void __launch_bounds__(kThreads)
     combine_elements(Stored<T>* target, const Stored<T>* source, Orders<Key, Index> orders, int64_t address_step,
@@ -61,7 +61,7 @@ __global__ void __launch_bounds__(kThreads)
   uint32_t next = i;
   bool more = head;
   if (head) {
-    carried = rule.read(to);
+    carried = rule.begin(to);
     do {
       rule.combine(carried, rule.read(source + orders.source(next)));
       ++next;
@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(kThreads)
     }
     if (static_cast<int>(lane) == leader) carried = total;
   }
-  if (head) *to = static_cast<Stored<T>>(carried);
+  if (head) rule.end(carried, to);
 }
 
 /// Launches combine_elements for every column.

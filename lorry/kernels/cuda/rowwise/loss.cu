@@ -23,6 +23,8 @@ using lorry::cuda::DeviceAssert;
 /// the rows that are read at a time should fit into the second-level cache (cross_entropy_with_gradient_rows).
 constexpr int kLargestTeam = 512, kUsualTeam = 256;
 constexpr int64_t kLongRow = 64 << 10;  ///< bytes
+/// The maximum number of turns in which a row of shared memory is read.
+constexpr int kMostTurns = 8;
 template <class T>
 constexpr int kTeamsHeld = sizeof(T) == 8 ? 1 : 2;
 
@@ -61,10 +63,11 @@ struct RowLoss {
 };
 
 /// The loss of a row of class t, the same in all lanes. slots: 3 * 32 values. kSmooth: with label smoothing. runs:
-/// where the runs of the body are read, as if the row began there; x, or a copy.
-template <bool kSmooth, class T, class C = Accumulate<T>>
+/// where the runs of the body are read, as if the row began there; x, or a copy, for whose turns `wait` waits.
+template <bool kSmooth, class T, class Wait, class C = Accumulate<T>>
 __device__ __forceinline__ RowLoss<C> loss_of_row(const ClassRows<T>& a, const T* x, const T* runs,
-                                                  const Cut<T, int64_t>& cut, int64_t t, const Team& team, C* slots) {
+                                                  const Cut<T, int64_t>& cut, int64_t t, const Team& team, C* slots,
+                                                  Wait wait) {
   constexpr int kN = kRun<T>;
   const C own = t < 0 ? C(0) : static_cast<C>(x[t]);
   LogSum<C> total;
@@ -73,23 +76,26 @@ __device__ __forceinline__ RowLoss<C> loss_of_row(const ClassRows<T>& a, const T
   total.add(edge);
   if (kSmooth && cut.edge >= 0) dot = a.weight_of(cut.edge) * edge[0][0];
   const bool weight_aligned = on_16(a.weight + cut.head);
-  each_turn<false>(runs, cut, team, T(-kInfinity<C>), [&](const uint4(&raw)[kFlight], int64_t j) {
-    C v[kFlight][kN];
+  each_turn<false>(
+      runs, cut, team, T(-kInfinity<C>),
+      [&](const uint4(&raw)[kFlight], int64_t j) {
+        C v[kFlight][kN];
 #pragma unroll
-    for (int k = 0; k < kFlight; ++k) unpack<T>(raw[k], v[k]);
-    total.add(v);
-    if constexpr (kSmooth) {
+        for (int k = 0; k < kFlight; ++k) unpack<T>(raw[k], v[k]);
+        total.add(v);
+        if constexpr (kSmooth) {
 #pragma unroll
-      for (int k = 0; k < kFlight; ++k) {
-        if (j + k * team.lanes >= cut.body) break;
-        C w[kN], part = 0;
-        if (a.weight) load_elements(a.weight + cut.at(j + k * team.lanes), weight_aligned, w);
+          for (int k = 0; k < kFlight; ++k) {
+            if (j + k * team.lanes >= cut.body) break;
+            C w[kN], part = 0;
+            if (a.weight) load_elements(a.weight + cut.at(j + k * team.lanes), weight_aligned, w);
 #pragma unroll
-        for (int e = 0; e < kN; ++e) part += a.weight ? w[e] * v[k][e] : v[k][e];
-        dot += part;
-      }
-    }
-  });
+            for (int e = 0; e < kN; ++e) part += a.weight ? w[e] * v[k][e] : v[k][e];
+            dot += part;
+          }
+        }
+      },
+      wait);
   total.combine(team, slots);
   if constexpr (kSmooth) dot = team.sum(dot, slots + 2 * kWarp);
   if (t < 0) return {0, 0};
@@ -109,7 +115,8 @@ __global__ __launch_bounds__(kLargestTeam, kTeamsHeld<T>) void cross_entropy_row
   const Team team(lanes);
   const int64_t t = a.class_of(team.row, team.lane == 0);
   const T* const x = a.x + team.row * a.step;
-  const RowLoss<C> row = loss_of_row<kSmooth>(a, x, x, Cut<T, int64_t>(x, t < 0 ? 0 : a.classes, team), t, team, slots);
+  const RowLoss<C> row =
+      loss_of_row<kSmooth>(a, x, x, Cut<T, int64_t>(x, t < 0 ? 0 : a.classes, team), t, team, slots, Ready());
   if (team.lane != 0 || team.row >= a.rows) return;
   losses[team.row] = static_cast<C>(row.loss);
   row_weights[team.row] = t < 0 ? C(0) : a.weight_of(t);
@@ -198,7 +205,7 @@ __global__ __launch_bounds__(kLargestTeam, kTeamsHeld<T>) void cross_entropy_wit
     Accumulate<T>* losses, Accumulate<T>* logsumexp, int lanes) {
   using C = Accumulate<T>;
   extern __shared__ uint4 staged[];
-  __shared__ BulkCopy copy;
+  __shared__ BulkCopy<kMostTurns> copy;
   __shared__ C slots[3 * kWarp];
   const Team team(lanes);
   const bool live = team.row < a.rows;
@@ -207,11 +214,16 @@ __global__ __launch_bounds__(kLargestTeam, kTeamsHeld<T>) void cross_entropy_wit
   const Cut<T, int64_t> cut(x, live ? a.classes : 0, team);
   const T* const runs = kStaged ? reinterpret_cast<const T*>(staged) - cut.head : x;
   if (kStaged && t >= 0) {
-    if (threadIdx.x == 0) copy.start(staged, x + cut.head, static_cast<uint32_t>(cut.body * sizeof(uint4)));
+    if (threadIdx.x == 0)
+      copy.start(staged, x + cut.head, static_cast<uint32_t>(cut.body * sizeof(uint4)),
+                 static_cast<uint32_t>(kFlight * lanes * sizeof(uint4)));
     __syncthreads();
-    copy.wait();
   }
-  const RowLoss<C> row = loss_of_row<kSmooth>(a, x, runs, t < 0 ? Cut<T, int64_t>(x, 0, team) : cut, t, team, slots);
+  const auto wait = [&](int turn) {
+    if constexpr (kStaged) copy.wait(turn);
+  };
+  const RowLoss<C> row =
+      loss_of_row<kSmooth>(a, x, runs, t < 0 ? Cut<T, int64_t>(x, 0, team) : cut, t, team, slots, wait);
   // Every lane has read the element of its row's class.
   lanes > kWarp ? __syncthreads() : __syncwarp();
   if (!live) return;
@@ -354,7 +366,8 @@ void cross_entropy_with_gradient(const ClassArgs& args, const Array& losses, con
     const lorry::cuda::Properties& gpu = lorry::cuda::properties(stream.device.index);
     const RowPlan plan = plan_classes(args.x);
     const int64_t bytes = args.x.size(1) * size_of(args.x.dtype);
-    const bool staged = plan.lanes > kWarp && bytes <= most_shared(gpu) && gpu.compute_capability >= kBulkCapability;
+    const bool staged = plan.lanes > kWarp && bytes <= most_shared(gpu) &&
+                        bytes <= kMostTurns * kFlight * plan.lanes * 16 && gpu.compute_capability >= kBulkCapability;
     const auto launch = [&]<bool kSmooth, bool kStaged>(const ClassRows<T>& a) {
       constexpr auto kKernel = cross_entropy_with_gradient_rows<T, kSmooth, kStaged>;
       const int64_t shared = kStaged ? bytes : limiting_memory(gpu, plan.teams() * bytes);

@@ -326,17 +326,24 @@ struct HeldRow {
 
 constexpr int kFlight = 4;
 
+struct Ready {
+  __device__ void operator()(int) const {}
+};
+
 /// Reads the body of a row of any length, kFlight runs at a time: f(raw, j) gets runs j, j + lanes, ... Runs beyond the
-/// body are filled with `pad`.
-template <bool kOnce, class T, class Index, class F>
-__device__ __forceinline__ void each_turn(const T* row, const Cut<T, Index>& cut, const Team& team, T pad, F f) {
+/// body are filled with `pad`. wait(turn) returns when the runs of a turn can be read.
+template <bool kOnce, class T, class Index, class F, class Wait = Ready>
+__device__ __forceinline__ void each_turn(const T* row, const Cut<T, Index>& cut, const Team& team, T pad, F f,
+                                          Wait wait = {}) {
   using C = Accumulate<T>;
   constexpr int kN = kRun<T>;
   C pads[kN];
 #pragma unroll
   for (int e = 0; e < kN; ++e) pads[e] = static_cast<C>(pad);
   const uint4 nothing = pack<T>(pads);
+  int turn = 0;
   for (Index j = team.lane; j < cut.body; j += kFlight * team.lanes) {
+    wait(turn++);
     uint4 raw[kFlight];
 #pragma unroll
     for (int k = 0; k < kFlight; ++k) {
