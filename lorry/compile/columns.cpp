@@ -10,20 +10,6 @@ using namespace trace;
 /// More columns than this would be too many for the partial sums of a map.
 constexpr int64_t kMostColumns = 1 << 20;
 
-/// The stride of dimensions first to end - 1 as one dimension; 0 if they have one element; none if they cannot be
-/// merged.
-std::optional<int64_t> merged_stride(const Layout& layout, int first, int end) {
-  std::optional<int64_t> stride;
-  int64_t expected = 0;
-  for (int d = end; d-- > first;) {
-    if (layout.sizes[d] == 1) continue;
-    if (!stride) stride = expected = layout.strides[d];
-    if (layout.strides[d] != expected) return std::nullopt;
-    expected *= layout.sizes[d];
-  }
-  return stride.value_or(0);
-}
-
 }  // namespace
 
 std::optional<RowDomain> summed_rows(const Graph& graph, const Node& node, std::string& why) {
@@ -65,8 +51,8 @@ std::optional<Layout> in_rows(const Layout& layout, DType dtype, const RowDomain
     if (!layout.is_contiguous()) return std::nullopt;  // rows that consist of several of its own
     return in_rows(Layout::contiguous({rows.rows, rows.n}), dtype, rows, is_written);
   }
-  const std::optional<int64_t> across = merged_stride(layout, 0, split),
-                               along = merged_stride(layout, split, layout.rank);
+  const std::optional<int64_t> across = merged_stride(layout, 0, split, 0),
+                               along = merged_stride(layout, split, layout.rank, 0);
   if (!across || !along || (*along != 1 && (*along != 0 || is_written))) return std::nullopt;
   const int64_t run = kernels::kSummedRun / size_of(dtype);
   if (*along == 1 && (rows.n % run != 0 || *across % run != 0)) return std::nullopt;

@@ -46,8 +46,10 @@ struct CompileOptions {
   /// Return from a recorded call only when its GPU kernels are compiled. Otherwise they are compiled in the background,
   /// and calls run operator by operator until a kernel is ready.
   bool wait = false;
-  /// On a GPU, products of 16-bit floats take the bias, GELU and their gradients that follow into themselves; their
-  /// results may differ by the rounding of an intermediate value. False: the bits of the operators.
+  /// On a GPU, in 16-bit floats: products take the bias and GELU that follow into themselves, other kernels also add up
+  /// their results over rows, and the gradient of an embedding is added to that of a layer that shares its table. Then
+  /// results may differ by the rounding of an intermediate value, the order of a sum, and the sign of a zero. False:
+  /// the bits of the operators.
   bool epilogues = true;
   /// Times several ways to run a recording in its first calls, and goes on with the fastest: with the usual fusions,
   /// with all epilogues, with none, and operator by operator. These calls wait for kernels and for the device.

@@ -31,17 +31,6 @@ bool same_sizes(const Layout& a, const Layout& b) {
   return a.rank == b.rank && std::equal(a.sizes, a.sizes + a.rank, b.sizes);
 }
 
-bool is_same_number(const Argument& a, const Argument& b) {
-  if (a.kind != Argument::number || b.kind != Argument::number || a.scalar.dtype() != b.scalar.dtype()) return false;
-  return a.scalar.is_floating()
-             ? std::bit_cast<int64_t>(a.scalar.to<double>()) == std::bit_cast<int64_t>(b.scalar.to<double>())
-             : a.scalar.to<int64_t>() == b.scalar.to<int64_t>();
-}
-bool is_same_operand(const Argument& a, const Argument& b) {
-  if (a.kind != Argument::value || b.kind != Argument::value) return is_same_number(a, b);
-  return a.value_index == b.value_index && a.window.offset == b.window.offset && a.window.layout == b.window.layout;
-}
-
 /// How a node can run in a unit: as a pointwise step, as a row step, as a sum, or not at all.
 struct Candidate {
   std::optional<FusedStep> map;
@@ -167,7 +156,7 @@ class Fuser {
 
   static size_t find_input(const UnitDraft& d, const UnitOperand& x) {
     const auto found = std::ranges::find_if(
-        d.inputs, [&](const UnitOperand& y) { return x.extent == y.extent && is_same_operand(*x.x, *y.x); });
+        d.inputs, [&](const UnitOperand& y) { return x.extent == y.extent && is_same(*x.x, *y.x); });
     return static_cast<size_t>(found - d.inputs.begin());
   }
 

@@ -10,16 +10,6 @@ namespace {
 
 using namespace trace;
 
-template <class T>
-const T& attribute(const Node& node, size_t i) {
-  return std::get<T>(node.attributes[i]);
-}
-
-bool is_same(const Argument& a, const Argument& b) {
-  return a.kind == b.kind && a.value_index == b.value_index && a.window.layout == b.window.layout &&
-         a.window.offset == b.window.offset && a.dtype == b.dtype;
-}
-
 /// Whether an argument is a result of a node; where the node has none, whether it is undefined.
 bool is_result(const Argument& x, const Node& node, size_t i, const Graph& graph) {
   const int32_t v = node.results[i];
@@ -50,8 +40,11 @@ void join_cross_entropy(Neighbours& units, int32_t n) {
     return node.results[0] >= 0 && is_gradient_of(node, loss, units.graph());
   });
   if (backward < 0) return;
-  if (units.host_is_called_between({n, backward}) || !units.may_join({n, backward})) {
-    units.unit(backward).refused = "what it multiplies the gradient with is not known before the loss";
+  const char* const why = units.host_is_called_between({n, backward}) ? "the host is called between the loss and it"
+                          : units.may_join({n, backward})             ? nullptr
+                                                          : "what multiplies the gradient is not known before the loss";
+  if (why != nullptr) {
+    units.unit(backward).refused = why;
     return;
   }
   Unit& unit = units.join({n, backward});

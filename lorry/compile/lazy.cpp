@@ -22,14 +22,8 @@ constexpr size_t kMaxNext = 16;
 /// More calls than this are not deferred at a time.
 constexpr size_t kMaxDeferred = 256;
 
-bool is_same(const Scalar& a, const Scalar& b) {
-  if (a.dtype() != b.dtype()) return false;
-  return a.is_floating() ? std::bit_cast<int64_t>(a.to<double>()) == std::bit_cast<int64_t>(b.to<double>())
-                         : a.to<int64_t>() == b.to<int64_t>();
-}
-
 bool is_same(const RecordedInput& a, const RecordedInput& b) {
-  if (a.number || b.number) return a.number && b.number && is_same(*a.number, *b.number);
+  if (a.number || b.number) return a.number && b.number && trace::is_same(*a.number, *b.number);
   return a.tensor == b.tensor;
 }
 
@@ -39,7 +33,7 @@ bool is_same(const door::Attribute& a, const door::Attribute& b) {
       [&]<class T>(const T& x) {
         const T& y = std::get<T>(b);
         if constexpr (std::is_same_v<T, Scalar>)
-          return is_same(x, y);
+          return trace::is_same(x, y);
         else if constexpr (std::is_same_v<T, double>)
           return std::bit_cast<int64_t>(x) == std::bit_cast<int64_t>(y);
         else if constexpr (std::is_same_v<T, formula::RandomKey>)

@@ -73,7 +73,7 @@ Unit& Neighbours::join(const std::vector<int32_t>& nodes) {
 }
 
 void Neighbours::finish() {
-  // Kahn's algorithm (1962); of the units that can run, the one whose first node is the earliest comes first
+  // Kahn's algorithm (1962); of the units that can run, the one that stood first comes first
   std::vector<std::vector<size_t>> next(units_.size());
   std::vector<int> waits_for(units_.size(), 0);
   for (size_t v = 0; v < graph_.values.size(); ++v) {
@@ -89,6 +89,7 @@ void Neighbours::finish() {
   std::priority_queue<size_t, std::vector<size_t>, decltype(later)> ready(later);
   for (size_t u = 0; u < units_.size(); ++u)
     if (!units_[u].nodes.empty() && waits_for[u] == 0) ready.push(u);
+  const auto all = static_cast<size_t>(std::ranges::count_if(units_, [](const Unit& u) { return !u.nodes.empty(); }));
   std::vector<Unit> ordered;
   while (!ready.empty()) {
     const size_t u = ready.top();
@@ -97,6 +98,7 @@ void Neighbours::finish() {
     for (const size_t reader : next[u])
       if (--waits_for[reader] == 0) ready.push(reader);
   }
+  require<CompileError>(ordered.size() == all, "{} of {} units need each other's results", all - ordered.size(), all);
   units_ = std::move(ordered);
 }
 

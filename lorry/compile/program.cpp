@@ -55,15 +55,22 @@ std::vector<Unit> separate_units(const Graph& graph) {
   return units;
 }
 
-/// The ways to run a graph, of which tuning chooses. The usual one is the first.
+/// The ways to run a graph, of which tuning chooses. The usual one is the first; none is there twice.
 std::vector<std::unique_ptr<const Schedule>> schedules_of(const Graph& graph, const ProgramOptions& options) {
   std::vector<std::unique_ptr<const Schedule>> schedules;
-  schedules.push_back(std::make_unique<const Schedule>(graph, units_of(graph, options.epilogues)));
+  const auto add = [&](std::vector<Unit> units) {
+    const auto is_same = [](const Unit& a, const Unit& b) {
+      return a.kind == b.kind && a.epilogue == b.epilogue && a.nodes == b.nodes;
+    };
+    for (const auto& known : schedules)
+      if (std::ranges::equal(known->units(), units, is_same)) return;
+    schedules.push_back(std::make_unique<const Schedule>(graph, std::move(units)));
+  };
+  add(units_of(graph, options.epilogues));
   if (!options.autotune) return schedules;
   if (options.epilogues != Epilogues::none)
-    for (const Epilogues other : {Epilogues::all, Epilogues::none})
-      schedules.push_back(std::make_unique<const Schedule>(graph, units_of(graph, other)));
-  schedules.push_back(std::make_unique<const Schedule>(graph, separate_units(graph)));
+    for (const Epilogues other : {Epilogues::all, Epilogues::none}) add(units_of(graph, other));
+  add(separate_units(graph));
   return schedules;
 }
 
@@ -124,7 +131,7 @@ void Schedule::run_unit(size_t u, Evaluation& evaluation) const {
   if (unit.kind == Unit::joined) return run_joined(graph_, unit, evaluation, step);
   const kernels::FusedKernel* const kernel = kernels_[u].get();
   // Sums in a map have not the bits of the operator, and results may not depend on when a kernel is compiled.
-  if (kernel != nullptr && !unit.sum_registers.empty()) kernel->wait();
+  if (kernel != nullptr && !unit.sum_registers.empty() && !kernel->ready()) kernel->wait();
   if (kernel != nullptr && kernel->ready() && run_fused(unit, *kernel, device_of(graph_, unit), evaluation)) return;
   evaluation.use_new_memory(kernel != nullptr);
   for (const int32_t n : unit.nodes) evaluation.run(graph_.nodes[static_cast<size_t>(n)], step);

@@ -78,7 +78,7 @@ class Program {
   void wait() const;
 
  private:
-  /// The fastest schedule so far.
+  /// The schedule to run: the usual one, and when tuning is done the fastest.
   const Schedule& schedule() const { return *schedules_[tuner_.best()]; }
 
   trace::Graph graph_;

@@ -11,11 +11,6 @@ using namespace trace;
 using kernels::Extent;
 using kernels::RowStep;
 
-template <class A>
-const A& attribute(const Node& node, size_t i) {
-  return std::get<A>(node.attributes[i]);
-}
-
 /// The row of formula/reduce.def for an operator; null if it is not a reduction.
 const formula::FoldRow* reduction(Op op) {
   const int i = static_cast<int>(op) - kPointwiseCount;
@@ -71,21 +66,19 @@ std::optional<std::pair<RowStep, Dims>> operator_step(const Node& node, const La
   }
 }
 
-/// The stride of dimensions first to end - 1 as one dimension; none if they cannot be merged. If they have one element:
-/// `otherwise`.
-std::optional<int64_t> distance(const Layout& layout, int first, int end, int64_t otherwise) {
-  std::optional<int64_t> unit;
+}  // namespace
+
+std::optional<int64_t> merged_stride(const Layout& layout, int first, int end, int64_t otherwise) {
+  std::optional<int64_t> stride;
   int64_t expected = 0;
   for (int d = end; d-- > first;) {
     if (layout.sizes[d] == 1) continue;
-    if (!unit) unit = expected = layout.strides[d];
+    if (!stride) stride = expected = layout.strides[d];
     if (layout.strides[d] != expected) return std::nullopt;
     expected *= layout.sizes[d];
   }
-  return unit.value_or(otherwise);
+  return stride.value_or(otherwise);
 }
-
-}  // namespace
 
 std::optional<Extent> extent_of(const Layout& layout, const RowDomain& rows) {
   if (layout.numel() != rows.rows * rows.n) return std::nullopt;
@@ -94,8 +87,8 @@ std::optional<Extent> extent_of(const Layout& layout, const RowDomain& rows) {
     n *= layout.sizes[--split];
     if (n > rows.n) return layout.is_contiguous() ? std::optional(Extent::wide) : std::nullopt;
   }
-  const std::optional<int64_t> along = distance(layout, split, layout.rank, 0);
-  const std::optional<int64_t> across = distance(layout, 0, split, along == 1 ? rows.n : 1);
+  const std::optional<int64_t> along = merged_stride(layout, split, layout.rank, 0);
+  const std::optional<int64_t> across = merged_stride(layout, 0, split, along == 1 ? rows.n : 1);
   if (along == 1 && across == rows.n) return Extent::wide;
   if (along == 1 && across == 0) return Extent::column;
   if (along == 0 && across == 1) return Extent::narrow;

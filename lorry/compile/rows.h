@@ -16,6 +16,10 @@ struct RowDomain {
   friend bool operator==(const RowDomain&, const RowDomain&) = default;
 };
 
+/// The stride of dimensions first to end - 1 as one dimension; none if they cannot be merged. If they have one element:
+/// `otherwise`.
+std::optional<int64_t> merged_stride(const Layout& layout, int first, int end, int64_t otherwise);
+
 /// The extent of an operand that is read through `layout`, with an element for each element of the rows, or for each
 /// row. None if it is not one of the extents.
 std::optional<kernels::Extent> extent_of(const Layout& layout, const RowDomain& rows);

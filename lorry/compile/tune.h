@@ -14,7 +14,7 @@ class Tuner {
   /// ways: how many there are, at least 1. With 1, nothing is timed.
   explicit Tuner(size_t ways) : seconds_(ways), done_(ways == 1) {}
 
-  /// The way that took the least time so far; the first if none was timed.
+  /// The first way until all have been timed, then the one that took the least time.
   size_t best() const { return best_.load(std::memory_order_acquire); }
   bool done() const { return done_.load(std::memory_order_acquire); }
   /// The way that the next run should take and report; none if another run is being timed, or all have been.

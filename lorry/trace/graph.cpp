@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <bit>
 
 namespace lorry::trace {
 
@@ -13,6 +14,19 @@ const formula::RandomKey* key_of(const Node& node) {
 }
 
 bool is_whole(const Window& window, const Value& value) { return window.offset == 0 && window.layout == value.layout; }
+
+bool is_same(const Scalar& a, const Scalar& b) {
+  if (a.dtype() != b.dtype()) return false;
+  return a.is_floating() ? std::bit_cast<int64_t>(a.to<double>()) == std::bit_cast<int64_t>(b.to<double>())
+                         : a.to<int64_t>() == b.to<int64_t>();
+}
+
+bool is_same(const Argument& a, const Argument& b) {
+  if (a.kind != b.kind) return false;
+  if (a.kind == Argument::number) return is_same(a.scalar, b.scalar);
+  return a.kind == Argument::undefined || (a.value_index == b.value_index && a.dtype == b.dtype &&
+                                           a.window.offset == b.window.offset && a.window.layout == b.window.layout);
+}
 
 // ---- verification ---------------------------------------------------------------------------------------------------
 

@@ -130,6 +130,17 @@ const formula::RandomKey* key_of(const Node& node);
 /// Whether a window is the whole value, in the value's own layout.
 bool is_whole(const Window& window, const Value& value);
 
+/// Whether two numbers have the same dtype and the same bits.
+bool is_same(const Scalar& a, const Scalar& b);
+/// Whether two arguments are the same elements of one value in the same layout, the same number, or both undefined.
+bool is_same(const Argument& a, const Argument& b);
+
+/// Attribute i of a node, which is a T.
+template <class T>
+const T& attribute(const Node& node, size_t i) {
+  return std::get<T>(node.attributes[i]);
+}
+
 /// Throws CompileError that names the node if the graph is not well formed: a value is made twice or read before it is
 /// made, a window reaches outside its value, targets and results do not match, or a draw does not belong to its
 /// generator.

@@ -1,6 +1,6 @@
 #pragma once
 
-// A directory of its own for each test, removed with everything in it; and a child process to kill or to rob of rights.
+// Files in a scratch folder, and a child process to kill or to rob of rights.
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -12,41 +12,17 @@
 #include <fstream>
 #include <iterator>
 #include <random>
-#include <set>
 #include <string>
 #include <thread>
 
 #include "lorry/device/cpu/team.h"
 #include "lorry/tensor/tensor.h"
 #include "tests/support/message.h"
+#include "tests/support/scratch_folder.h"
 
 namespace lorry::io::test {
 
-class Scratch {
- public:
-  Scratch() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "lorry-io-XXXXXX").string();
-    if (::mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("cannot make a scratch directory");
-    root_ = pattern;
-  }
-  ~Scratch() {
-    std::error_code ignored;
-    std::filesystem::remove_all(root_, ignored);
-  }
-  std::filesystem::path operator/(const std::string& name) const { return root_ / name; }
-  const std::filesystem::path& root() const { return root_; }
-
-  /// The names in a directory (the scratch directory itself by default), hidden ones included.
-  std::set<std::string> names(const std::string& below = "") const {
-    std::set<std::string> found;
-    for (const auto& entry : std::filesystem::directory_iterator(root_ / below))
-      found.insert(entry.path().filename().string());
-    return found;
-  }
-
- private:
-  std::filesystem::path root_;
-};
+using Scratch = lorry::test::ScratchFolder;
 
 inline void put(const std::filesystem::path& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary) << bytes;

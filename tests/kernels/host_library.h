@@ -4,11 +4,12 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <stdexcept>
 #include <string>
 #include <vector>
+
+#include "tests/support/scratch_folder.h"
 
 namespace lorry::kernels::cuda::test {
 
@@ -18,10 +19,6 @@ class HostLibrary {
   /// kernels: those of EmittedMap and the like; runner: of cuda_on_host.h.
   template <class Emitted>
   HostLibrary(const std::vector<Emitted>& kernels, const char* header, const char* runner) {
-    const auto folder = std::filesystem::temp_directory_path();
-    std::string pattern = (folder / "lorry-emit-XXXXXX").string();
-    if (::mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("no temporary folder");
-    folder_ = pattern;
     std::ofstream file(folder_ / "kernels.cpp");
     file << "#include \"tests/support/cuda_on_host.h\"\n"
          << fmt::format("#include \"lorry/formula/formulas.h\"\n#include \"lorry/kernels/cuda/fused/{}\"\n", header);
@@ -39,21 +36,19 @@ class HostLibrary {
     const std::string command = fmt::format(
         "{} -std=c++20 -O1 -w -ffp-contract=off -fPIC -shared -I{}/tests/support/on_host -I{} {}/kernels.cpp -o "
         "{}/kernels.so",
-        LORRY_HOST_COMPILER, LORRY_SOURCE_DIR, LORRY_SOURCE_DIR, pattern, pattern);
-    if (std::system(command.c_str()) != 0) throw std::runtime_error("the host's compiler refuses " + pattern);
+        LORRY_HOST_COMPILER, LORRY_SOURCE_DIR, LORRY_SOURCE_DIR, folder_.root().string(), folder_.root().string());
+    if (std::system(command.c_str()) != 0) throw std::runtime_error("the host's compiler refuses kernels.cpp");
     library_ = ::dlopen((folder_ / "kernels.so").c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library_ == nullptr) throw std::runtime_error(::dlerror());
   }
   ~HostLibrary() {
     if (library_ != nullptr) ::dlclose(library_);
-    std::error_code ignored;
-    std::filesystem::remove_all(folder_, ignored);
   }
   using Run = void (*)(const void* argument, unsigned blocks, unsigned threads);
   Run run(size_t k) const { return reinterpret_cast<Run>(::dlsym(library_, fmt::format("run{}", k).c_str())); }
 
  private:
-  std::filesystem::path folder_;
+  lorry::test::ScratchFolder folder_;
   void* library_ = nullptr;
 };
 

@@ -15,13 +15,13 @@
 #include <iterator>
 #include <optional>
 #include <set>
-#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "lorry/base/error.h"
 #include "lorry/base/events.h"
+#include "tests/support/scratch_folder.h"
 
 namespace lorry::kernels::cuda::test {
 namespace {
@@ -32,16 +32,9 @@ KernelKey key_of(std::string source) { return {std::move(source), "sm_90", "nvrt
 class KernelCacheTest : public ::testing::Test {
  protected:
   KernelCacheTest() {
-    std::string pattern = (fs::temp_directory_path() / "lorry-kernels-XXXXXX").string();
-    if (::mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("cannot make a scratch directory");
-    root_ = pattern;
     previous_ = events::set_handler([this](const events::Event& event) { warnings_.emplace_back(event.text); });
   }
-  ~KernelCacheTest() override {
-    events::set_handler(previous_);
-    fs::permissions(root_, fs::perms::owner_all);
-    fs::remove_all(root_);
-  }
+  ~KernelCacheTest() override { events::set_handler(previous_); }
 
   fs::path folder() const { return root_ / "a" / "lorry"; }
 
@@ -61,7 +54,8 @@ class KernelCacheTest : public ::testing::Test {
 
   void put(const KernelKey& key, std::string binary) const { KernelCache(folder()).put(key, std::move(binary)); }
 
-  fs::path root_;
+  const lorry::test::ScratchFolder scratch_;
+  const fs::path root_ = scratch_.root();
   std::vector<std::string> warnings_;
   events::Handler previous_;
 };

@@ -16,6 +16,7 @@
 
 #include "lorry/base/error.h"
 #include "lorry/base/events.h"
+#include "tests/support/scratch_folder.h"
 
 namespace lorry::kernels::cuda::test {
 namespace {
@@ -219,8 +220,8 @@ TEST_F(RuntimeCompilerTest, a_busy_thread_does_not_make_others_wait) {
 }
 
 TEST_F(RuntimeCompilerTest, does_not_warm_up_where_the_disk_has_kernels) {
-  std::string folder = (std::filesystem::temp_directory_path() / "lorry-warm-XXXXXX").string();
-  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  const lorry::test::ScratchFolder scratch;
+  const std::string folder = scratch.root().string();
   KernelCache on_disk{folder};
   RuntimeCompiler(parts(), on_disk).kernel({"k", "x"}, "sm_90", 0)->wait();
   KernelCache again{folder};
@@ -229,7 +230,6 @@ TEST_F(RuntimeCompilerTest, does_not_warm_up_where_the_disk_has_kernels) {
     compiler.warm_up();
     compiler.kernel({"k", "x"}, "sm_90", 0)->wait();
   }
-  std::filesystem::remove_all(folder);
   EXPECT_EQ(compiled_, 1);
 }
 

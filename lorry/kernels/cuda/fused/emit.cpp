@@ -11,9 +11,7 @@
 namespace lorry::kernels::cuda {
 namespace {
 
-constexpr int kMostFormulas = 256;  ///< maximum copies of formulas in a kernel; unrolling makes copies
-constexpr int kBytesInFlight = 64;  ///< operand bytes per thread in flight
-constexpr int kMostGroups = 4;      ///< maximum groups per thread
+constexpr int kMostGroups = 4;  ///< maximum groups per thread
 
 constexpr const char* kKernel = R"({includes}
 using namespace lorry;
@@ -81,8 +79,7 @@ class MapEmitter {
     return stride == 1 ? "Along::run" : stride == 0 ? "Along::same" : "Along::strided";
   }
 
-  /// A group fills 16 bytes of the widest operand, if all operands are contiguous or repeated along it. A thread has 64
-  /// bytes of operands in flight, unless that makes its code too long.
+  /// A group fills 16 bytes of the widest operand, if all operands are contiguous or repeated along it.
   void choose_shape() {
     int widest = 1, bytes = 0;
     bool runs = true;
@@ -97,10 +94,7 @@ class MapEmitter {
     made_.width = runs ? 16 / widest : 1;
     const int formulas = static_cast<int>(call_.steps.size());
     while (made_.width > 1 && made_.width * formulas > kMostFormulas) made_.width /= 2;
-    const bool has_long = std::ranges::any_of(call_.steps, is_long);
-    while (made_.groups < kMostGroups && !has_long && 2 * made_.groups * made_.width * bytes <= kBytesInFlight &&
-           2 * made_.groups * made_.width * formulas <= kMostFormulas)
-      made_.groups *= 2;
+    made_.groups = groups_of(call_.steps, made_.width, bytes, kMostGroups);
   }
 
   static std::string includes() {

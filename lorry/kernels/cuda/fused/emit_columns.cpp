@@ -10,8 +10,6 @@
 namespace lorry::kernels::cuda {
 namespace {
 
-constexpr int kMostFormulas = 256;   ///< maximum copies of formulas in a kernel; unrolling makes copies
-constexpr int kBytesInFlight = 64;   ///< operand bytes per thread in flight
 constexpr int kMostRows = 2;         ///< maximum rows that a thread takes at a time
 constexpr int kBlocksEach = 4;       ///< blocks that share a multiprocessor: at most 64 registers per thread
 constexpr int kLaneBits = 4;         ///< 16 threads across: runs of 256 bytes
@@ -98,8 +96,7 @@ class ColumnEmitter {
   }
 
  private:
-  /// A run fills 16 bytes of the widest operand. A thread has several rows in flight, unless that makes its code too
-  /// long.
+  /// A run fills 16 bytes of the widest operand.
   void choose_shape() {
     int64_t widest = 2, bytes = 0;
     const auto look = [&](const FusedOperand& x, bool is_read) {
@@ -113,10 +110,7 @@ class ColumnEmitter {
     const int formulas = static_cast<int>(call_.steps.size());
     while (made_.width > 1 && (made_.width * formulas > kMostFormulas || call_.sizes[1] % made_.width != 0))
       made_.width /= 2;
-    const bool has_long = std::ranges::any_of(call_.steps, is_long);
-    while (rows_ < kMostRows && !has_long && 2 * rows_ * made_.width * bytes <= kBytesInFlight &&
-           2 * rows_ * made_.width * formulas <= kMostFormulas)
-      rows_ *= 2;
+    rows_ = groups_of(call_.steps, made_.width, bytes, kMostRows);
     made_.tiling = tiles();
   }
 

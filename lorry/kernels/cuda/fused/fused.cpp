@@ -66,15 +66,15 @@ class CudaColumnKernel final : public FusedKernel {
 
   bool run(std::span<void* const> inputs, std::span<void* const> outputs, Stream stream) const override {
     const ColumnTiling& tiling = emitted_.tiling;
-    ArgumentWords words;
-    if (!argument_.write(words, inputs, outputs, nullptr, nullptr)) return false;
     std::optional<Scratch> cells;
     std::optional<Tickets> tickets;
     if (tiling.parts > 1) {
       cells.emplace(sums_ * tiling.parts * tiling.part_cells * static_cast<int64_t>(sizeof(double)), stream);
       tickets.emplace(tiling.tiles, stream);
-      argument_.write(words, inputs, outputs, cells->data(), tickets->data());
     }
+    ArgumentWords words;
+    if (!argument_.write(words, inputs, outputs, cells ? cells->data() : nullptr, tickets ? tickets->data() : nullptr))
+      return false;
     lorry::cuda::launch_compiled(stream, {tiling.blocks(), kMapBlock}, kernel_->function(), words.data(),
                                  argument_.type());
     return true;

@@ -37,6 +37,16 @@ bool is_long(const FusedStep& step) {
   return step.compute == kF32 ? row.is_long_f32 : step.compute == kF64 ? row.is_long_f64 : row.is_long_i64;
 }
 
+int groups_of(std::span<const FusedStep> steps, int width, int64_t bytes, int most) {
+  constexpr int64_t kBytesInFlight = 64;
+  const int formulas = static_cast<int>(steps.size());
+  int groups = 1;
+  while (groups < most && std::ranges::none_of(steps, is_long) && 2 * groups * width * bytes <= kBytesInFlight &&
+         2 * groups * width * formulas <= kMostFormulas)
+    groups *= 2;
+  return groups;
+}
+
 const char* operator_name(const FusedStep& step) {
   return step.kind == FusedStep::convert ? "cast" : row(step.op).name;
 }

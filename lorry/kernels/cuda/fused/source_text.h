@@ -15,6 +15,11 @@ namespace lorry::kernels::cuda {
 const char* type_name(DType t);
 /// Whether a step's formula takes many instructions.
 bool is_long(const FusedStep& step);
+/// Maximum copies of formulas in a kernel; unrolling makes copies.
+inline constexpr int kMostFormulas = 256;
+/// How many groups of `width` elements a thread takes at a time, a power of two up to `most`: so many that 64 bytes of
+/// operands are in flight, unless that makes its code too long. bytes: of the operands of one element.
+int groups_of(std::span<const FusedStep> steps, int width, int64_t bytes, int most);
 const char* operator_name(const FusedStep& step);
 /// A name such as fused_mul_add_sigmoid, which profiles show.
 std::string kernel_name(std::span<const char* const> operators);
