@@ -61,17 +61,17 @@ class Cases:
     def rows(self):
         return self.eager.rows + self.compiled.rows
 
-    def add(self, case, eager, compiled, size=None, tokens=None, check=True):
+    def add(self, case, eager, compiled, size=None, tokens=None, check=True, dtype="f32"):
         """`eager` and `compiled` take no arguments and return a tensor; `compiled` has not been called."""
         if not self.eager.wants(case):
             return
         first = 1e3 * first_ms(compiled, self.compiled.wait)
         self.compiled.take({"suite": "compile", "case": f"{case}, the first call", **self.compiled.head,
-                            "dtype": "f32", "median_us": first, "min_us": first, "p90_us": first, "submit_us": first})
+                            "dtype": dtype, "median_us": first, "min_us": first, "p90_us": first, "submit_us": first})
         if check:
             torch.testing.assert_close(compiled(), eager(), rtol=1e-3, atol=1e-4)
         for report, call in ((self.eager, eager), (self.compiled, compiled)):
-            report.add(case, call, size, effort=self.effort)
+            report.add(case, call, size, dtype=dtype, effort=self.effort)
             if tokens:
                 report.rows[-1]["tokens_per_s"] = 1e6 * tokens / report.rows[-1]["median_us"]
         self.compiled.rows[-1]["recordings"] = counters["stats"]["unique_graphs"]
@@ -170,7 +170,8 @@ def training(cases, preset, batch, dtype, dtype_name):
     window = torch.randint(0, config.vocab, (batch, config.context + 1), device=cases.device)
     x, y = window[:, :-1].contiguous(), window[:, 1:].contiguous()
     # The two have taken different numbers of steps when they are timed, so their losses are not compared here.
-    cases.add(case, lambda: eager.step(x, y), lambda: compiled.step(x, y), tokens=x.numel(), check=False)
+    cases.add(case, lambda: eager.step(x, y), lambda: compiled.step(x, y), tokens=x.numel(), check=False,
+              dtype=dtype_name)
 
 
 def main():

@@ -114,6 +114,7 @@ void training(CompileCases& cases, const char* preset, int64_t batch, DType dtyp
   const CompileCase about{
       .name = fmt::format("{} training step, batch {} x {}, {}", preset, batch, config.context, name(dtype)),
       .tokens = batch * config.context,
+      .dtype = dtype,
       .tolerance = dtype == kF32 ? 0 : 0.02};  // of the loss, because of products with epilogues
   if (!cases.wants(about.name)) return;
   const auto make = [&] {

@@ -38,7 +38,9 @@ void require_same(const CompileCase& about, const Tensor& eager, const Tensor& c
 }
 
 Result CompileCases::head(const CompileCase& about, const char* implementation) {
-  return {.suite = "compile", .name = about.name, .time = {}, .implementation = implementation};
+  Result row{.suite = "compile", .name = about.name, .time = {}, .implementation = implementation};
+  row.dtype = lorry::name(about.dtype);
+  return row;
 }
 
 void CompileCases::say_uncompiled(const CompileCase& about, const CompileStats& stats) {

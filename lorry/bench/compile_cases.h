@@ -22,6 +22,7 @@ struct CompileCase {
   std::string name;
   std::optional<int64_t> bytes = {};   ///< bytes that a call must read and write once in any case
   std::optional<int64_t> tokens = {};  ///< tokens that a call trains on
+  DType dtype = kF32;                  ///< of the row
   double tolerance = 0;  ///< by which results may differ, relative to the largest element; 0: the same bits
 };
 
