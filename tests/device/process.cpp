@@ -2,9 +2,11 @@
 // threads. Each is tried in a process of its own, named by a word:
 //
 //   static_object     computes in the destructor of a static object, and in one of a thread-local object of the main
-//   thread detached_thread   ends while other threads compute fork              computes on several threads, forks, and
-//   computes in the child address_space     asks for more threads than there is address space for processes asks for
-//   more threads than RLIMIT_NPROC allows
+//                     thread
+//   detached_thread   ends while other threads compute
+//   fork              computes on several threads, forks, and computes in the child
+//   address_space     asks for more threads than there is address space for
+//   processes         asks for more threads than RLIMIT_NPROC allows
 //
 // Status 0: all values were right; 77: this cannot be tried here.
 

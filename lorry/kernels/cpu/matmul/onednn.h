@@ -2,8 +2,10 @@
 
 // Calls of oneDNN while the process ends. oneDNN's compiled kernels and caches are static objects and are destroyed
 // with all others, while static objects and detached threads of the program may still compute. So every call registers
-// first. At the end of the process, before oneDNN's destructors run, CloseAtExit waits for running calls and refuses
-// new ones; a refused call uses one of Lorry's own kernels.
+// first. At the end of the process, before oneDNN's destructors run, oneDNN is closed: running calls are waited for,
+// and new ones are refused; a refused call uses one of Lorry's own kernels.
+
+#include <cstdint>
 
 namespace lorry::kernels::cpu::onednn {
 
@@ -20,17 +22,12 @@ class Call {
   bool inside_;
 };
 
-/// A static object of this type. It must be made after a first call of its kind has made oneDNN's static objects; then
-/// it is destroyed, and closes, before they are. Objects that oneDNN makes later are destroyed earlier, so a gap
-/// remains. oneDNN 2.6 makes the objects of f32 products in three steps: with the first product, with the first that
-/// copies its operands (from 16 x 16 on), and with the first of certain flat shapes (8 x 36). Between their destruction
-/// and the closing, a thread that still computes such a product runs a destroyed kernel. Making all three beforehand
-/// costs 47 ms; a program avoids the gap by ending its threads before exit.
-struct CloseAtExit {
-  CloseAtExit() = default;
-  ~CloseAtExit();
-  CloseAtExit(const CloseAtExit&) = delete;
-  CloseAtExit& operator=(const CloseAtExit&) = delete;
-};
+/// After a call: closes oneDNN at the end of the process before what that call may have made is destroyed. oneDNN makes
+/// static objects with the first product of certain shapes (2.6: with the first of all, with the first that copies its
+/// operands, from 16 x 16 on, with the first of certain flat shapes such as 8 x 36), and they are destroyed in reverse
+/// order. So exit's handler is registered again after the first product of every kind. Kinds are told apart by the
+/// powers of two of the sizes and by `flags`, below 32. A thread that computes the first product of a kind while the
+/// process ends is not protected.
+void close_at_exit(int64_t m, int64_t n, int64_t k, uint32_t flags);
 
 }  // namespace lorry::kernels::cpu::onednn
