@@ -37,6 +37,7 @@ FAMILIES_BUILD_ON = {
     ("cpu", "list"): {"pointwise"},  # the same
     ("cpu", "optim"): {"list", "pointwise", "random"},  # steps over lists, block functions, rounding that draws numbers
     ("cuda", "fused"): {"pointwise", "rowwise"},  # how formulas are evaluated, steps over held rows
+    ("cuda", "reduce"): {"rowwise"},  # teams that hold rows
     ("cuda", "indexing"): {"sort"},  # positions in order
     ("cuda", "list"): {"pointwise"},
     ("cuda", "optim"): {"fused", "list"},  # kernels compiled at run time, steps over lists

@@ -25,6 +25,10 @@ enum class Map : uint8_t {
 /// What happens to a total: divided by the parameter, its square root, or its root of order `parameter`.
 enum class Finish : uint8_t { none, divide, sqrt, root };
 
+/// The type of running totals over runs of a compute type: f64 for f32, so that long sums stay accurate.
+template <class C>
+using Total = std::conditional_t<std::is_same_v<C, float>, double, C>;
+
 template <class T>
 constexpr T fold_identity(Fold fold) {
   using Limits = std::numeric_limits<T>;
@@ -85,6 +89,7 @@ LORRY_INLINE double finished(Finish finish, double total, double parameter) {
 /// The type of a reduction's result, as reduce.def names it.
 enum class FoldResult : uint8_t { wide, real, element, truth };
 
+#ifndef __CUDACC_RTC__  // the table is for the host
 struct FoldRow {
   const char* name;
   Fold fold;
@@ -99,5 +104,6 @@ inline constexpr FoldRow kFoldRows[] = {
 #include "lorry/formula/reduce.def"
 };
 inline constexpr int kFoldRowCount = sizeof(kFoldRows) / sizeof(kFoldRows[0]);
+#endif
 
 }  // namespace lorry::formula

@@ -41,7 +41,7 @@ std::vector<std::string> with_gradients(const Function& f, const Tensors& argume
 /// Expects the same results and gradients of f compiled. Returns how many calls were fused.
 template <class F>
 int64_t expect_same_gradients(const F& f, const std::function<Tensors(uint64_t)>& make, const Tensors& others = {}) {
-  const auto compiled = compile(f, {.epilogues = false});  // which give other bits
+  const auto compiled = compile(f, {.wait = true, .epilogues = false});  // epilogues give other bits
   for (const uint64_t seed : {1, 2, 3, 3}) {
     const auto expected = with_gradients(f, make(seed), others, seed);
     const auto got = with_gradients(compiled, make(seed), others, seed);
@@ -50,7 +50,8 @@ int64_t expect_same_gradients(const F& f, const std::function<Tensors(uint64_t)>
                                          << got[i].substr(0, 40) << ", expected " << expected[i].substr(0, 40) << "\n"
                                          << compiled.explain();
   }
-  EXPECT_TRUE(compiled.stats().hits > 0 || !has_fused_kernels()) << compiled.explain();
+  const std::string text = compiled.explain();
+  EXPECT_TRUE(compiled.stats().hits > 0 || !has_fused_kernels() || text.find("nothing to fuse") != text.npos) << text;
   return compiled.stats().hits;
 }
 
@@ -366,7 +367,7 @@ TEST(CompiledGradients, on_many_threads) {
 
 /// Random functions of leaves: those that may not write their arguments.
 TEST(CompiledGradients, of_random_functions) {
-  for (uint64_t seed = 0; seed < static_cast<uint64_t>(scaled(300)); ++seed) {
+  for (const uint64_t seed : seeds(300)) {
     SCOPED_TRACE(fmt::format("function {}", seed));
     const RandomFunction f = random_function(seed, 5 + static_cast<int>(seed % 20));
     const Function on_copies = [&](const Tensors& x) {

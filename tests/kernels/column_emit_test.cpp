@@ -12,6 +12,7 @@
 #include "lorry/kernels/backend.h"
 #include "lorry/kernels/cuda/fused/column_arguments.h"
 #include "lorry/kernels/cuda/fused/embedded.h"
+#include "lorry/kernels/cuda/fused/runtime_compiler.h"
 #include "tests/kernels/host_library.h"
 
 namespace lorry::kernels::cuda::test {
@@ -152,9 +153,7 @@ TEST(ColumnEmit, nvrtc_takes_the_sources) {
   if (!Nvrtc::get().missing().empty()) GTEST_SKIP() << "no NVRTC: " << Nvrtc::get().missing();
   for (const DType dtype : {kBF16, kF16, kF32, kF64}) {
     const EmittedColumns emitted = emit_columns(Sample(100, 64, dtype, dtype).call());
-    const Compiled made = Nvrtc::get().compile(
-        emitted.source, embedded_headers(),
-        {"--std=c++20", "--fmad=false", "--device-as-default-execution-space", "--gpu-architecture=sm_90"});
+    const Compiled made = Nvrtc::get().compile(emitted.source, embedded_headers(), nvrtc_flags("sm_90"));
     EXPECT_EQ(made.log, "") << emitted.source;
     EXPECT_FALSE(made.cubin.empty()) << emitted.source;
   }

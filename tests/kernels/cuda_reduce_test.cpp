@@ -2,6 +2,7 @@
 // bit.
 
 #include <functional>
+#include <limits>
 
 #include "lorry/device/launches.h"
 #include "lorry/ops/ops.h"
@@ -47,6 +48,48 @@ TEST(CudaReduce, parts_add_up_to_what_the_cpu_says) {
         // Both round once to the result's type, and may fall on either side.
         const double tolerance = c.tolerance == 0 ? 0 : dtype == kBF16 ? 0.01 : dtype == kF16 ? 0.002 : c.tolerance;
         EXPECT_TRUE(allclose(got, want, tolerance, 10 * tolerance));
+      }
+    }
+}
+
+// The order of a row's sums depends on its length alone: neither on how many rows there are, nor on where it begins.
+TEST(CudaReduce, a_row_has_the_same_total_alone_and_at_any_address) {
+  LORRY_SKIP_WITHOUT_CUDA();
+  const auto folds = [](const Tensor& x) {
+    return cat({x.sum({1}), x.mean({1}), x.amax({1}), x.amin({1}), x.norm(2, {1})}, 0);
+  };
+  for (const DType dtype : test::kFloatingDTypes)
+    for (const int64_t n : {8, 24, 64, 256, 264, 1'000, 1'032, 4'096, 8'192, 8'200, 16'384, 16'392}) {
+      SCOPED_TRACE(testing::Message() << name(dtype) << ", " << n);
+      const int64_t rows = n < 300 ? 5'000 : 40;
+      const Tensor x = values(rows, n, dtype).to(kGPU), all = folds(x).view({5, rows});
+      const Tensor shifted = empty({rows * n + 1}, {dtype, kGPU}).slice(0, 1).view({rows, n});
+      shifted.copy_(x);
+      EXPECT_TRUE(folds(shifted).view({5, rows}).equal(all));
+      for (const int64_t row : {int64_t{0}, int64_t{7}, rows - 1})
+        EXPECT_TRUE(folds(x.narrow(0, row, 1)).equal(all.select(1, row))) << row;
+      const Tensor want = folds(x.cpu().to(kF64)).view({5, rows});
+      const double tolerance = dtype == kBF16 ? 0.01 : dtype == kF16 ? 0.002 : 1e-5;
+      EXPECT_TRUE(allclose(all.cpu().to(kF64), want, tolerance, 10 * tolerance));
+    }
+}
+
+TEST(CudaReduce, nan_and_infinities_are_folded_as_on_the_cpu) {
+  LORRY_SKIP_WITHOUT_CUDA();
+  constexpr double kInfinity = std::numeric_limits<double>::infinity(), kNaN = std::numeric_limits<double>::quiet_NaN();
+  for (const DType dtype : test::kFloatingDTypes)
+    for (const int64_t n : {8, 256, 2'048}) {
+      const Tensor x = values(6, n, dtype);
+      x.select(0, 1).select(0, n - 1).fill_(kNaN);
+      x.select(0, 2).select(0, 3).fill_(kInfinity);
+      x.select(0, 3).select(0, 0).fill_(-kInfinity);
+      x.select(0, 4).fill_(-0.0);
+      x.select(0, 5).fill_(-kInfinity);
+      for (const auto& fold :
+           {+[](const Tensor& t) { return t.sum({1}); }, +[](const Tensor& t) { return t.amax({1}); },
+            +[](const Tensor& t) { return t.amin({1}); }}) {
+        const Tensor got = fold(x.to(kGPU)).cpu().to(kF64), want = fold(x).to(kF64);
+        EXPECT_TRUE(allclose(got, want, 0.01, 0.01, true)) << name(dtype) << ", " << n << "\n" << got << want;
       }
     }
 }

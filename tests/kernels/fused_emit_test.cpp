@@ -21,6 +21,7 @@
 #include "lorry/kernels/cuda/fused/emit_rows.h"
 #include "lorry/kernels/cuda/fused/map_arguments.h"
 #include "lorry/kernels/cuda/fused/row_arguments.h"
+#include "lorry/kernels/cuda/fused/runtime_compiler.h"
 #include "tests/kernels/host_library.h"
 #include "tests/support/scale.h"
 
@@ -302,7 +303,12 @@ class RowSampler {
     if (made_.of(wide.back()).dtype != held) wide.push_back(map(wide.back(), last, held));
     const int16_t row = row_step(wide.back(), column, bias, held);
     const bool has_statistics = made_.steps.back().results > 1;
-    wide.push_back(row);
+    if (made_.of(row).extent == Extent::narrow) {
+      output(row);
+      wide.push_back(map(wide.back(), row, held));
+    } else {
+      wide.push_back(row);
+    }
     for (int k = below(random_, 3); k-- > 0;) wide.push_back(map(wide.back(), any(), held));
     output(wide.back());
     if (wide.back() != row && one_in(random_, 2)) output(row);
@@ -342,7 +348,13 @@ class RowSampler {
     step.in[0] = x;
     step.result[0] = {held, Extent::wide};
     const DType statistic = is_narrow(held) ? kF32 : held;
-    switch (below(random_, 3)) {
+    switch (below(random_, 4)) {
+      case 3:
+        step.kind = RowStep::fold;
+        step.reduction = formula::kFoldRows[below(random_, formula::kFoldRowCount)];
+        step.parameter = static_cast<double>(made_.n);
+        step.result[0] = {step.reduction.result == formula::FoldResult::truth ? kBool : held, Extent::narrow};
+        break;
       case 0:
         step.kind = RowStep::softmax;
         step.log = one_in(random_, 2);
@@ -426,8 +438,11 @@ TEST(FusedEmit, rows_that_no_kernel_takes_say_why) {
   std::string why;
   RowStep step;
   step.kind = RowStep::fold;
-  EXPECT_FALSE(plan_of(step, kF32, 1024, why));
-  EXPECT_EQ(why, "reductions run by themselves on a GPU");
+  EXPECT_FALSE(plan_of(step, kF32, 1 << 15, why));
+  EXPECT_EQ(why, "its rows are longer than registers hold");
+  EXPECT_FALSE(plan_of(step, kI64, 1024, why));
+  EXPECT_EQ(why, "its elements are no floats");
+  EXPECT_TRUE(plan_of(step, kF32, 1 << 14, why));
   step.kind = RowStep::softmax;
   EXPECT_FALSE(plan_of(step, kF32, 1023, why));
   EXPECT_EQ(why, "its rows are no whole runs of 16 bytes");
@@ -444,9 +459,7 @@ class FusedEmitNvrtc : public testing::Test {
   }
   static std::string refusal(const MapCall& call) { return refusal(emit_map(call, Walk(call)).source); }
   static std::string refusal(const std::string& source) {
-    const Compiled made = Nvrtc::get().compile(
-        source, embedded_headers(),
-        {"--std=c++20", "--fmad=false", "--device-as-default-execution-space", "--gpu-architecture=sm_90"});
+    const Compiled made = Nvrtc::get().compile(source, embedded_headers(), nvrtc_flags("sm_90"));
     return made.log.empty() && !made.cubin.empty() ? "" : made.log + "\n" + source;
   }
 };

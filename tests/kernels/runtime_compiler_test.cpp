@@ -44,7 +44,7 @@ class RuntimeCompilerTest : public testing::Test {
               if (refuses_to_load_.exchange(false)) throw CudaError("no kernel image for this device");
               return loaded(cubin);
             },
-            "test 1", threads};
+            "test 1", threads, nullptr};
   }
 
   KernelCache cache_{std::nullopt};
@@ -231,6 +231,71 @@ TEST_F(RuntimeCompilerTest, does_not_warm_up_where_the_disk_has_kernels) {
     compiler.kernel({"k", "x"}, "sm_90", 0)->wait();
   }
   EXPECT_EQ(compiled_, 1);
+}
+
+TEST_F(RuntimeCompilerTest, code_that_is_made_quickly_is_used_until_better_code_is_there) {
+  std::promise<void> open;
+  gate_ = open.get_future().share();
+  RuntimeCompiler::Parts both = parts(1);
+  both.compile_quickly = [](const std::string& source, const std::string&) { return Compiled{"quick " + source, ""}; };
+  RuntimeCompiler compiler(std::move(both), cache_);
+  const auto kernel = compiler.kernel({"k", "x"}, "sm_90", 0);
+  while (kernel->function() == nullptr) std::this_thread::yield();
+  EXPECT_EQ(text_of(*kernel), "quick x");
+  open.set_value();
+  kernel->wait();
+  EXPECT_EQ(text_of(*kernel), "x for sm_90");
+  EXPECT_EQ(compiled_, 1);
+}
+
+TEST_F(RuntimeCompilerTest, code_that_cannot_be_made_quickly_is_made_fully) {
+  std::atomic<int> quick{0};
+  RuntimeCompiler::Parts both = parts(1);
+  both.compile_quickly = [&](const std::string& source, const std::string&) {
+    ++quick;
+    if (source == "throws") throw Error("no such flag");
+    return Compiled{};
+  };
+  RuntimeCompiler compiler(std::move(both), cache_);
+  for (const char* source : {"x", "throws"}) {
+    const auto kernel = compiler.kernel({"k", source}, "sm_90", 0);
+    while (kernel->function() == nullptr) std::this_thread::yield();
+    EXPECT_EQ(text_of(*kernel), std::string(source) + " for sm_90");
+  }
+  EXPECT_EQ(quick, 2);
+  EXPECT_EQ(compiled_, 2);
+}
+
+TEST_F(RuntimeCompilerTest, code_that_was_made_quickly_stays_if_there_is_no_better) {
+  RuntimeCompiler::Parts both = parts(1);
+  both.compile_quickly = [](const std::string& source, const std::string&) { return Compiled{"quick " + source, ""}; };
+  RuntimeCompiler compiler(std::move(both), cache_);
+  const auto kernel = compiler.kernel({"k", "bad"}, "sm_90", 0);
+  while (kernel->function() == nullptr) std::this_thread::yield();
+  kernel->wait();
+  EXPECT_EQ(kernel->refused(), "");
+  EXPECT_EQ(text_of(*kernel), "quick bad");
+}
+
+TEST_F(RuntimeCompilerTest, what_somebody_waits_for_is_compiled_once) {
+  std::promise<void> open;
+  gate_ = open.get_future().share();
+  std::atomic<int> quick{0};
+  RuntimeCompiler::Parts both = parts(1);
+  both.compile_quickly = [&](const std::string& source, const std::string&) {
+    if (++quick == 1) gate_.wait();
+    return Compiled{"quick " + source, ""};
+  };
+  RuntimeCompiler compiler(std::move(both), cache_);
+  const auto first = compiler.kernel({"k", "first"}, "sm_90", 0), second = compiler.kernel({"k", "second"}, "sm_90", 0);
+  std::thread waits([&] { second->wait(); });
+  while (quick == 0) std::this_thread::yield();
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  open.set_value();
+  waits.join();
+  first->wait();
+  EXPECT_EQ(quick, 1);
+  EXPECT_EQ(text_of(*second), "second for sm_90");
 }
 
 /// In a process of its own, once a first kernel is compiled: NVRTC's functions at exit must find nobody compiling.

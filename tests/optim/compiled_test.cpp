@@ -10,7 +10,7 @@
 #include "tests/support/scale.h"
 #ifdef LORRY_WITH_CUDA
 #include "lorry/kernels/cuda/fused/embedded.h"
-#include "lorry/kernels/cuda/fused/nvrtc.h"
+#include "lorry/kernels/cuda/fused/runtime_compiler.h"
 #include "lorry/kernels/cuda/optim/emit_rule.h"
 #endif
 
@@ -197,7 +197,7 @@ TEST(CompiledRules, refuse_more_settings_than_choices_can_be_looked_at) {
 std::string said_of(const kernels::RecordedRule& rule, const std::string& body, const std::string& source) {
   return kernels::cuda::Nvrtc::get()
       .compile(kernels::cuda::emit_step(rule, "compiled_step", body, source), kernels::cuda::embedded_headers(),
-               {"--std=c++20", "--fmad=false", "--device-as-default-execution-space", "--gpu-architecture=sm_90"})
+               kernels::cuda::nvrtc_flags("sm_90"))
       .log;
 }
 

@@ -78,10 +78,11 @@ class Block {
     const unsigned mine = now_;
     swapcontext(&threads_[mine]->context, &main_);
   }
-  uint64_t exchange(uint64_t mine, int mask) {
+  /// The value of another thread, when every thread has given its own.
+  uint64_t exchange(uint64_t mine, unsigned from) {
     exchanged_[now_] = mine;
     wait();
-    const uint64_t other = exchanged_[now_ ^ static_cast<unsigned>(mask)];
+    const uint64_t other = exchanged_[from];
     wait();  // before anybody writes the next
     return other;
   }
@@ -107,12 +108,20 @@ class Block {
 
 [[maybe_unused]] void __syncthreads() { Block::current()->wait(); }
 template <class T>
-T __shfl_xor_sync(unsigned, T x, int mask) {
+T exchanged(T x, unsigned from) {
   uint64_t bits = 0;
   std::memcpy(&bits, &x, sizeof x);
-  bits = Block::current()->exchange(bits, mask);
+  bits = Block::current()->exchange(bits, from);
   std::memcpy(&x, &bits, sizeof x);
   return x;
+}
+template <class T>
+T __shfl_xor_sync(unsigned, T x, int mask) {
+  return exchanged(x, threadIdx.x ^ static_cast<unsigned>(mask));
+}
+template <class T>
+T __shfl_sync(unsigned, T x, int lane) {
+  return exchanged(x, threadIdx.x / 32 * 32 + static_cast<unsigned>(lane));
 }
 [[maybe_unused]] int min(int a, int b) { return a < b ? a : b; }
 template <class T>

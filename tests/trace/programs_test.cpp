@@ -11,7 +11,7 @@ namespace lorry::test {
 namespace {
 
 TEST(TracePrograms, interpreted_as_run) {
-  for (uint64_t seed = 0; seed < static_cast<uint64_t>(scaled(500)); ++seed) {
+  for (const uint64_t seed : seeds(500)) {
     SCOPED_TRACE(fmt::format("function {}", seed));
     const RandomFunction f = random_function(seed, 5 + static_cast<int>(seed % 30));
     expect_traced(f.make, f.call);

@@ -5,6 +5,9 @@
 namespace lorry::test {
 namespace {
 
+/// Last dimensions: short ones, and some that a vector, a warp or whole runs of 16 bytes divide or do not.
+constexpr int64_t kLengths[] = {8, 16, 24, 33, 64};
+
 constexpr DType kSome[] = {kF32, kF32, kF32, kF64, kBF16, kF16, kI32, kI64, kU8, kBool};
 
 class Program {
@@ -305,7 +308,7 @@ class Program {
 };
 
 /// A few tensors; some share memory, some are no whole storage.
-Tensors make_arguments(uint64_t program, uint64_t elements) {
+Tensors make_arguments(uint64_t program, uint64_t elements, int64_t more) {
   std::mt19937_64 random(program);
   manual_seed(elements);
   const auto below = [&](int64_t n) { return std::uniform_int_distribution<int64_t>(0, n - 1)(random); };
@@ -313,6 +316,8 @@ Tensors make_arguments(uint64_t program, uint64_t elements) {
   for (int64_t n = 1 + below(4); n > 0; --n) {
     Dims s;
     for (int64_t d = below(4); d > 0; --d) s.push_back(1 + below(6));
+    if (s.size() > 0 && below(3) == 0) s[s.size() - 1] = kLengths[below(std::ssize(kLengths))];
+    if (s.size() > 0) s[s.size() - 1] += more;
     all.push_back((randn(s) * 3).to(kSome[below(std::ssize(kSome))]));
     const Tensor x = all.back();
     if (x.dim() < 2) continue;
@@ -326,8 +331,9 @@ Tensors make_arguments(uint64_t program, uint64_t elements) {
 }  // namespace
 
 RandomFunction random_function(uint64_t seed, int steps, bool reads) {
-  return {[=](uint64_t elements) { return make_arguments(seed, elements); },
-          [=](const Tensors& arguments) { return Program(seed + 1, steps, reads, arguments).run(); }};
+  return {[=](uint64_t elements) { return make_arguments(seed, elements, 0); },
+          [=](const Tensors& arguments) { return Program(seed + 1, steps, reads, arguments).run(); },
+          [=](uint64_t elements, int64_t more) { return make_arguments(seed, elements, more); }};
 }
 
 }  // namespace lorry::test

@@ -14,6 +14,8 @@ namespace lorry::test {
 struct RandomFunction {
   MakeArguments make;
   Function call;
+  /// Arguments whose last dimensions are longer by `more`.
+  std::function<Tensors(uint64_t seed, int64_t more)> make_longer;
 };
 
 RandomFunction random_function(uint64_t seed, int steps, bool reads = false);

@@ -9,12 +9,9 @@
 
 namespace lorry::kernels {
 
-/// The type of running totals over runs of a compute type: f64 for f32, so that long sums stay accurate.
-template <class C>
-using Total = std::conditional_t<std::is_same_v<C, float>, double, C>;
-
 using formula::fold_identity;
 using formula::fold_one;
+using formula::Total;
 
 /// The dimensions of a reduction, collapsed into two iterations. `output_dims` runs over the outputs: operand 0 is x,
 /// operand 1 the output. `reduced` runs over the elements of x that belong to one output.

@@ -13,9 +13,9 @@ template <int kOperands, bool kDivides = true>
 struct WideIndexer {
   int32_t rank = 0;
   bool wide = false;  ///< positions may be 2^31 or more
-  Divider dividers[kMaxRank];
-  int64_t sizes[kMaxRank];
-  int64_t strides[kOperands][kMaxRank];
+  Divider dividers[kMaxRank] = {};
+  int64_t sizes[kMaxRank] = {};
+  int64_t strides[kOperands][kMaxRank] = {};
 
   void addresses(auto& visit) const { visit(); }
 

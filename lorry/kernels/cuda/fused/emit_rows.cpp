@@ -27,6 +27,23 @@ extern "C" __global__ void __launch_bounds__(kBlock) {name}(const __grid_constan
 {loads}{steps}{stores}}}
 )";
 
+/// The text of a reduction's parts.
+const char* text_of(formula::Fold fold) {
+  static constexpr const char* kText[] = {"formula::Fold::sum", "formula::Fold::prod", "formula::Fold::max",
+                                          "formula::Fold::min"};
+  return kText[static_cast<int>(fold)];
+}
+const char* text_of(formula::Map map) {
+  static constexpr const char* kText[] = {"formula::Map::none",  "formula::Map::abs",     "formula::Map::square",
+                                          "formula::Map::power", "formula::Map::nonzero", "formula::Map::count"};
+  return kText[static_cast<int>(map)];
+}
+const char* text_of(formula::Finish finish) {
+  static constexpr const char* kText[] = {"formula::Finish::none", "formula::Finish::divide", "formula::Finish::sqrt",
+                                          "formula::Finish::root"};
+  return kText[static_cast<int>(finish)];
+}
+
 class RowEmitter {
  public:
   explicit RowEmitter(const RowCall& call) : call_(call) {
@@ -59,6 +76,8 @@ class RowEmitter {
     switch (step.kind) {
       case RowStep::map:
         return operator_name(step.pointwise);
+      case RowStep::fold:
+        return step.reduction.name;
       case RowStep::softmax:
         return step.log ? "log_softmax" : "softmax";
       case RowStep::softmax_backward:
@@ -105,7 +124,9 @@ class RowEmitter {
     auto r = static_cast<int16_t>(call_.inputs.size());
     for (size_t s = 0; s < call_.steps.size(); ++s) {
       const RowStep& step = call_.steps[s];
-      text += step.kind == RowStep::map ? map(step, r) : row_step(step, static_cast<int>(s), r);
+      text += step.kind == RowStep::map    ? map(step, r)
+              : step.kind == RowStep::fold ? fold(step, static_cast<int>(s), r)
+                                           : row_step(step, static_cast<int>(s), r);
       r = static_cast<int16_t>(r + step.results);
     }
     return text;
@@ -132,7 +153,18 @@ class RowEmitter {
         type, r, r, value);
   }
 
-  /// The text of a step that is not a map: pads the row, calls the operator's step, and rounds.
+  /// The text of a reduction.
+  std::string fold(const RowStep& step, int s, int16_t r) {
+    const char *const type = type_name(held_), *const out = type_name(step.result[0].dtype);
+    const formula::FoldRow& row = step.reduction;
+    const std::string parameter = row.finish == formula::Finish::none ? "0" : number({-1, s, kF64});
+    return fmt::format(
+        "  __shared__ FoldCell<{4}, Accumulate<{0}>> slots{1}[kWarp];\n"
+        "  [[maybe_unused]] const Held<{2}> r{3} = folded<{0}, {4}, {2}>(r{5}, {6}, {7}, {8}, body, team, slots{1});\n",
+        type, s, out, r, text_of(row.fold), step.in[0], text_of(row.map), text_of(row.finish), parameter);
+  }
+
+  /// The text of a step that is neither a map nor a reduction: pads the row, calls the operator's step, and rounds.
   std::string row_step(const RowStep& step, int s, int16_t r) {
     const char* const type = type_name(held_);
     const auto held = [&](int k, const char* pad) {
@@ -207,12 +239,15 @@ class RowEmitter {
 }  // namespace
 
 std::optional<RowPlan> plan_of(const RowStep& step, DType dtype, int64_t n, std::string& why) {
-  if (step.kind == RowStep::fold) return why = "reductions run by themselves on a GPU", std::nullopt;
   if (!is_floating(dtype)) return why = "its elements are no floats", std::nullopt;
   if (n * size_of(dtype) % 16 != 0) return why = "its rows are no whole runs of 16 bytes", std::nullopt;
   std::optional<RowPlan> plan;
   visit_floating(dtype, [&]<class T>(Type<T>) {
     const bool forward = step.kind == RowStep::softmax, norm = step.kind == RowStep::norm;
+    if (step.kind == RowStep::fold) {
+      plan = plan_fold<T>(n);
+      return;
+    }
     RowPlan p = forward ? plan_softmax<T>(n, false)
                 : norm  ? plan_norm<T>(n, false)
                         : plan_rows(n, kRun<T>, false, kUsual<T>);

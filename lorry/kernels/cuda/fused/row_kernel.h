@@ -76,6 +76,15 @@ __device__ __forceinline__ Wide<T, kRuns, kRun<T>> rounded(const HeldRow<T, kRun
   return x;
 }
 
+/// The fold of a row as an element of type Out.
+template <class T, formula::Fold kFold, class Out, int kRuns>
+__device__ __forceinline__ Held<Out> folded(const Wide<T, kRuns, kRun<T>>& x, formula::Map map, formula::Finish finish,
+                                            double parameter, int body, const Team& team,
+                                            FoldCell<kFold, Accumulate<T>>* slots) {
+  const double total = fold_row<T, kFold>(x.at, map, body, team, slots);
+  return hold<Out>(cast<Out, double>(formula::finished(finish, total, parameter)));
+}
+
 /// The position of a row that consists of whole runs.
 template <class T>
 __device__ __forceinline__ Cut<T, int> whole_row(int body, const Team& team) {

@@ -26,12 +26,15 @@ struct KernelSource {
 
 /// "sm_90"
 std::string architecture_of(int device);
+/// The flags of NVRTC: those of Lorry's own kernels, so that formulas give the same bits.
+std::vector<std::string> nvrtc_flags(const std::string& architecture);
 
 class RuntimeKernel {
  public:
-  /// The function to launch (device/cuda/launch.h); null if it is not compiled yet, or could not be.
+  /// The function to launch (device/cuda/launch.h); null if it is not compiled yet, or could not be. A function that was
+  /// compiled quickly is followed by another one; both stay loaded.
   const void* function() const { return function_.load(std::memory_order_acquire); }
-  /// Waits until it is compiled or has failed to compile.
+  /// Waits until it is fully compiled or has failed to compile.
   void wait() const;
   /// Why it could not be compiled; empty if it is or may still be.
   std::string refused() const;
@@ -42,6 +45,7 @@ class RuntimeKernel {
   void finish(State state, const void* function, std::string why);
 
   std::atomic<const void*> function_{nullptr};
+  mutable std::atomic<bool> is_waited_for_{false};
   mutable std::mutex mutex_;
   mutable std::condition_variable done_;
   State state_ = State::waiting;
@@ -59,6 +63,8 @@ class RuntimeCompiler {
     Load load;
     std::string compiler;  ///< name and version, for the cache
     int threads = 1;
+    /// Compiles in less time, to slower code that is used until `compile` has made better. Null: there is no such way.
+    Compile compile_quickly;
   };
 
   RuntimeCompiler(Parts parts, KernelCache& cache) : parts_(std::move(parts)), cache_(cache) {}
@@ -70,7 +76,8 @@ class RuntimeCompiler {
   static RuntimeCompiler& get();
 
   /// The kernel of a source for a device of an architecture ("sm_90"). Equal sources give the same object. It is ready
-  /// at once if it is in the cache; otherwise it is compiled in the background. A kernel that cannot be compiled is
+  /// at once if it is in the cache; otherwise it is compiled in the background: first quickly, unless somebody waits for
+  /// it, then fully. A kernel that cannot be compiled is
   /// reported by one warning event, which names a file with its source.
   std::shared_ptr<const RuntimeKernel> kernel(const KernelSource& source, const std::string& architecture, int device);
   /// Prepares the first compilation in the background, unless the cache's folder contains kernels: then there may be
@@ -85,11 +92,13 @@ class RuntimeCompiler {
     KernelKey key;
     int device;
     std::shared_ptr<RuntimeKernel> kernel;  ///< null: only prepare the compiler
+    bool quick = false;
   };
 
   void enqueue(Job job);
   void work();
-  void run(const Job& job);
+  void run(Job job);
+  bool run_quickly(const Job& job);
   static void refuse(const KernelSource& source, RuntimeKernel& kernel, const std::string& why);
   bool load_cached(const Job& job);
   void load(const Job& job, const std::string& cubin) const;

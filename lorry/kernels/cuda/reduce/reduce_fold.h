@@ -6,6 +6,7 @@
 
 #include "lorry/kernels/common/compute.h"
 #include "lorry/kernels/cuda/reduce/reduce_driver.h"
+#include "lorry/kernels/cuda/rowwise/row_steps.h"
 
 namespace lorry::kernels::cuda {
 
@@ -72,10 +73,130 @@ struct Folded : FoldEnd<Accumulate<T_>> {
   }
 };
 
+// ---- rows that a team reads at once ---------------------------------------------------------------------------------
+
+constexpr int kHeldBlock = 256;  ///< threads
+
+struct HeldRows {
+  int64_t count;
+  int32_t body, lanes;  ///< runs of a row; threads per row
+  WideIndexer<2> output_dims;
+
+  void addresses(auto& visit) const { visit(); }
+};
+
+/// The runs of a row that belong to a lane.
+template <class T, int kRuns>
+__device__ __forceinline__ void load_runs(const T* row, int body, int lane, int lanes,
+                                          Accumulate<T> (&runs)[kRuns][kRun<T>]) {
+  if (on_16(row)) {
+    uint4 raw[kRuns] = {};
+#pragma unroll
+    for (int k = 0; k < kRuns; ++k) {
+      const int j = lane + k * lanes;
+      if (j < body) raw[k] = load16<true>(row + j * kRun<T>);
+    }
+#pragma unroll
+    for (int k = 0; k < kRuns; ++k) unpack<T>(raw[k], runs[k]);
+  } else {
+#pragma unroll
+    for (int k = 0; k < kRuns; ++k) {
+      const int j = lane + k * lanes;
+#pragma unroll
+      for (int e = 0; e < kRun<T>; ++e) runs[k][e] = static_cast<Accumulate<T>>(j < body ? row[j * kRun<T> + e] : T(0));
+    }
+  }
+}
+
+/// Folds contiguous rows like a generated kernel (fused/emit_rows.h), so that a fused reduction has the same bits.
+template <class T, Fold kFold, int kRuns>
+__global__ void __launch_bounds__(kHeldBlock)
+    fold_held(const FoldEnd<Accumulate<T>> end, const T* x, const HeldRows rows) {
+  using C = Accumulate<T>;
+  __shared__ FoldCell<kFold, C> slots[kWarp];
+  const Team team(rows.lanes);
+  const bool live = team.row < rows.count;
+  const int body = live ? rows.body : 0;
+  int64_t at[2] = {};
+  if (live) rows.output_dims(team.row, at);
+  C runs[kRuns][kRun<T>];
+  load_runs(x + at[0], body, team.lane, team.lanes, runs);
+  const auto fold = [&](Map map) { return fold_row<T, kFold>(runs, map, body, team, slots); };
+  const auto total = end.map == Map::none ? fold(Map::none) : fold(end.map);  // the first without a test per element
+  if (live && team.lane == 0) end.finish(at[1], total);
+}
+
+/// The same for rows of many lanes, with the work of kLanesEach lanes in each thread: small blocks hide that a block
+/// waits for its sum. Block: a row. A warp has the lanes of warps `warp`, `warp + warps`, ... of the team.
+constexpr int kLanesEach = 4;
+template <class T, Fold kFold, int kRuns>
+__global__ void __launch_bounds__(kHeldBlock)
+    fold_long(const FoldEnd<Accumulate<T>> end, const T* x, const HeldRows rows) {
+  using C = Accumulate<T>;
+  using Cell = FoldCell<kFold, C>;
+  __shared__ Cell slots[kWarp];
+  const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp,
+            warps = static_cast<int>(blockDim.x) / kWarp;
+  const auto fold = [](Cell a, Cell b) { return fold_one<kFold>(a, b); };
+  int64_t at[2];
+  rows.output_dims(int64_t{blockIdx.x}, at);
+  C runs[kLanesEach][kRuns][kRun<T>];
+  Cell totals[kLanesEach];
+#pragma unroll
+  for (int i = 0; i < kLanesEach; ++i) {
+    const int mine = (warp + i * warps) * kWarp + lane;
+    load_runs(x + at[0], mine < rows.lanes ? rows.body : 0, mine, rows.lanes, runs[i]);
+  }
+#pragma unroll
+  for (int i = 0; i < kLanesEach; ++i) {
+    const int mine = (warp + i * warps) * kWarp + lane;
+    const auto fold_mine = [&](Map map) {
+      return fold_runs<T, kFold>(runs[i], map, mine < rows.lanes ? rows.body : 0, mine, rows.lanes);
+    };
+    totals[i] = end.map == Map::none ? fold_mine(Map::none) : fold_mine(end.map);
+  }
+  Team::fold_lanes(totals, kWarp, fold);
+#pragma unroll
+  for (int i = 0; i < kLanesEach; ++i)
+    if (lane == 0 && warp + i * warps < kWarp) slots[warp + i * warps] = totals[i];
+  __syncthreads();
+  if (warp > 0) return;
+  Cell total[1] = {lane < rows.lanes / kWarp ? slots[lane] : fold_identity<Cell>(kFold)};
+  Team::fold_lanes(total, kWarp, fold);
+  if (lane == 0) end.finish(at[1], total[0]);
+}
+
+/// Folds the rows of x if a team can read one at once; else returns false.
+template <class T, Fold kFold>
+bool fold_rows(const FoldArgs& args, const Axes& axes, Stream stream) {
+  if (axes.reduced.rank != 1) return false;
+  const std::optional<RowPlan> plan = plan_fold<T>(axes.count);
+  if (!plan) return false;
+  const HeldRows rows{axes.outputs, static_cast<int32_t>(axes.count / kRun<T>), plan->lanes,
+                      WideIndexer<2>(axes.output_dims)};
+  const bool is_long = plan->lanes > kHeldBlock;
+  const unsigned warps = static_cast<unsigned>((plan->lanes / kWarp + kLanesEach - 1) / kLanesEach);
+  const lorry::cuda::Shape shape{plan->grid(axes.outputs),
+                                 is_long ? warps * kWarp : static_cast<unsigned>(plan->block())};
+  with_runs<kUsual<T>>(
+      plan->runs,
+      [&]<int kRuns>() {
+        const auto kernel = is_long ? fold_long<T, kFold, kUsual<T>> : fold_held<T, kFold, kRuns>;
+        lorry::cuda::launch(stream, shape, kernel, FoldEnd<Accumulate<T>>(args), static_cast<const T*>(args.x.data),
+                            rows);
+      },
+      [] {});
+  return true;
+}
+
 /// Runs by rows or by columns; x must have a type with row kernels (has_rows).
 template <Fold kFold>
 void reduce_folded(const FoldArgs& args, const Axes& axes, Route way, Stream stream) {
-  visit_rows(args.x.dtype, [&]<class T>(Type<T>) { reduce(Folded<T, kFold>(args), axes, way, args.x.data, stream); });
+  visit_rows(args.x.dtype, [&]<class T>(Type<T>) {
+    if constexpr (kFloatingType<T>)
+      if (way == Route::rows && fold_rows<T, kFold>(args, axes, stream)) return;
+    reduce(Folded<T, kFold>(args), axes, way, args.x.data, stream);
+  });
 }
 
 // Each is defined in its own source file.

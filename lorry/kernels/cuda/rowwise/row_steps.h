@@ -4,6 +4,7 @@
 // (fused/emit_rows.h) share them, so both give the same bits. `slots` is shared memory; each call needs its own. All
 // threads of a block must take part.
 
+#include "lorry/formula/fold.h"
 #include "lorry/kernels/cuda/rowwise/rows.h"
 
 namespace lorry::kernels::cuda {
@@ -28,6 +29,15 @@ template <class T>
 inline constexpr int kNormRuns = kHalf<T> ? 4 : kUsual<T>;
 
 #ifndef __CUDACC_RTC__
+/// The teams for a fold of rows of n elements that are whole runs. None if a lane would get more than kUsual runs.
+template <class T>
+std::optional<RowPlan> plan_fold(int64_t n) {
+  if (n % kRun<T> != 0) return std::nullopt;
+  RowPlan plan = plan_rows(n, kRun<T>, false, kUsual<T>);
+  plan.runs = static_cast<int>(std::bit_ceil(static_cast<unsigned>(plan.runs)));
+  return plan.runs <= kUsual<T> ? std::optional(plan) : std::nullopt;
+}
+
 /// Within a warp, lanes get two runs, unless that leaves fewer than 8, which read 128 bytes at a time; then up to
 /// kNormRuns until there are kTeamBlock lanes. Longer rows fill a block.
 template <class T>
@@ -97,6 +107,44 @@ __device__ __forceinline__ void softmax_backward_row(HeldRow<T, kRuns>& g, const
 #pragma unroll
     for (int e = 0; e < kRun<T>; ++e) g.body[k][e] = backward_element<T>(g.body[k][e], y.body[k][e], total, log);
   g.edge = backward_element<T>(g.edge, y.edge, total, log);
+}
+
+/// The type in which runs are folded: only sums need more than an element has.
+template <formula::Fold kFold, class C>
+using FoldCell = std::conditional_t<kFold == formula::Fold::sum, formula::Total<C>, C>;
+
+/// Folds the runs of a lane that are before run `body`: each run as a tree, and the runs in order.
+template <class T, formula::Fold kFold, int kRuns, class C = Accumulate<T>>
+__device__ __forceinline__ FoldCell<kFold, C> fold_runs(const C (&runs)[kRuns][kRun<T>], formula::Map map, int body,
+                                                        int lane, int lanes) {
+  using Cell = FoldCell<kFold, C>;
+  Cell total = formula::fold_identity<Cell>(kFold);
+#pragma unroll
+  for (int k = 0; k < kRuns; ++k) {
+    if (lane + k * lanes >= body) continue;
+    C tree[kRun<T>];
+#pragma unroll
+    for (int e = 0; e < kRun<T>; ++e) tree[e] = formula::mapped(map, runs[k][e]);
+#pragma unroll
+    for (int half = kRun<T> / 2; half > 0; half /= 2)
+#pragma unroll
+      for (int e = 0; e < half; ++e) tree[e] = formula::fold_one<kFold>(tree[e], tree[e + half]);
+    total = formula::fold_one<kFold>(total, static_cast<Cell>(tree[0]));
+  }
+  return total;
+}
+
+/// Folds a row of `body` whole runs that a team holds. All its threads get the total. slots: 32 values.
+template <class T, formula::Fold kFold, int kRuns, class C = Accumulate<T>>
+__device__ __forceinline__ FoldCell<kFold, C> fold_row(const C (&runs)[kRuns][kRun<T>], formula::Map map, int body,
+                                                       const Team& team, FoldCell<kFold, C>* slots) {
+  using Cell = FoldCell<kFold, C>;
+  Cell total[1] = {fold_runs<T, kFold>(runs, map, body, team.lane, team.lanes)};
+  team.fold(total, formula::fold_identity<Cell>(kFold), slots,
+            [](Cell a, Cell b) { return formula::fold_one<kFold>(a, b); });
+  // Of 0 and -0, or of two NaNs, lanes may have chosen different ones.
+  if constexpr (kFold != formula::Fold::sum) total[0] = team.first(total[0]);
+  return total[0];
 }
 
 /// 1 / sqrt(x), rounded to C. For f32: an approximation and Newton's step in f64, a fifth of the work of f64's own.

@@ -13,6 +13,7 @@
 #ifndef __CUDACC_RTC__
 #include <algorithm>
 #include <atomic>
+#include <optional>
 
 #include "lorry/device/cuda/launch.h"
 #include "lorry/kernels/common/array.h"
@@ -173,7 +174,13 @@ struct Team {
     return values[0];
   }
 
- private:
+  /// The value of lane 0, where all warps of the team have the same values.
+  template <class C>
+  __device__ __forceinline__ C first(C value) const {
+    return __shfl_sync(0xffffffffu, value, lanes < kWarp ? static_cast<int>(threadIdx.x % kWarp) - lane : 0);
+  }
+
+  /// Replaces each of K values by its fold over `count` neighbouring lanes, a power of two.
   template <int K, class C, class F>
   static __device__ __forceinline__ void fold_lanes(C (&values)[K], int count, F f) {
     if (count == kWarp) {
