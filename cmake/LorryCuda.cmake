@@ -2,12 +2,13 @@
 # LORRY_WITH_CUDA says the outcome. Devices and libraries beyond the runtime are looked for when the program runs.
 set(LORRY_WITH_CUDA OFF)
 if(NOT LORRY_CUDA)
-  message(STATUS "lorry: LORRY_CUDA is off; this build is for the CPU only")
+  message(STATUS "lorry: LORRY_CUDA is off; this build is for the CPU only; -DLORRY_CUDA=ON builds for GPUs too"
+    " where nvcc is installed")
 elseif(LORRY_SANITIZE)
   message(STATUS "lorry: sanitizers do not follow code for GPUs; this build is for the CPU only")
 elseif(NOT CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   message(STATUS "lorry: code for GPUs is compiled beside GCC only, and this is ${CMAKE_CXX_COMPILER_ID}; "
-    "this build is for the CPU only")
+    "this build is for the CPU only; -DCMAKE_CXX_COMPILER=g++ names GCC")
 else()
   include(CheckLanguage)
   check_language(CUDA)
@@ -34,7 +35,7 @@ else()
       string(APPEND CMAKE_CUDA_FLAGS " --compress-mode=size")  # a third of the size
     endif()
   else()
-    message(STATUS "lorry: no CUDA compiler (nvcc); this build is for the CPU only")
+    message(STATUS "lorry: no CUDA compiler (nvcc); this build is for the CPU only; CUDACXX=/path/to/nvcc names one")
   endif()
 endif()
 

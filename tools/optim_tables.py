@@ -58,6 +58,11 @@ class Steps:
         row = self.of(f"{model} adamw fused")
         return row["median_us"] * row["ratio_to_ceiling"]
 
+    def source(self):
+        """What the tables were measured on."""
+        peer = f", {self.pytorch.split('+')[0]}" if self.pytorch != PYTORCH else ""
+        return f"On one {self.device()}{peer} (`h200_optim.json`)."
+
     def device(self):
         gpus = self.machine.get("gpus")
         return next(iter(gpus.values())).split(" (")[0] if isinstance(gpus, dict) else self.machine.get("cpu", "a CPU")

@@ -9,6 +9,7 @@ bench/measure makes the results; bench/measure_gpu h200.json and h200_optim.json
 """
 import json
 import re
+import shlex
 import sys
 import textwrap
 from pathlib import Path
@@ -28,6 +29,7 @@ OVERHEAD = (
     ("`x.view({8, 8})`", "view 64 as 8x8"),
     ("`empty({64})`", "empty 64"),
 )
+SIMD = {"AVX3": "AVX-512", "AVX3_DL": "AVX-512", "AVX3_ZEN4": "AVX-512", "AVX3_SPR": "AVX-512"}
 NANO_STEP = "nano step, batch 16 x 128"
 ADAMW_STEP = "resnet50 adamw fused"
 
@@ -37,7 +39,8 @@ LIMITS = (
     ("command_mb", "size of the command", "{:.1f} MB", 30),
     ("build_minutes", "clean build, 2 cores", "{:.1f} min", 6),
     ("test_minutes", "`make test`, 2 cores", "{:.1f} min", 15),
-    ("demo_validation_loss", "validation loss of `make demo`", "{:.2f} nats per byte", 2.3),
+    ("demo_validation_loss", "validation loss of `make demo`, trained by time; the README's run by steps",
+     "{:.2f} nats per byte", 2.3),
 )
 
 
@@ -124,6 +127,11 @@ def eager(report):
     return peers
 
 
+def gpu_of(report):
+    """The name of a report's GPU."""
+    return next(iter(report["machine"]["gpus"].values())).split(" (")[0]
+
+
 def gpu():
     """The table of a GPU: Lorry, PyTorch's eager mode, and the share of a plain copy's rate where memory is the
     limit."""
@@ -134,9 +142,8 @@ def gpu():
     peers = eager(report)
     compiled = next((row for row in report["results"] if "compiled" in row["implementation"] and "tokens_per_s" in row),
                     None)
-    name = next(iter(report["machine"]["gpus"].values())).split(" (")[0]
-    version = next(iter(peers.values()))["implementation"].split()[1]
-    said = (f"On one {name}; PyTorch {version} beside it in the same run, eager mode, called from Python. "
+    peer = next(iter(peers.values()))["implementation"].split()[1]
+    said = (f"On one {gpu_of(report)}; PyTorch {peer} beside it in the same run, eager mode, called from Python. "
             "The last column may pass 100 %: memory is read faster than it is written, and a copy does as much of "
             "both.")
     lines = ["", textwrap.fill(said, WIDTH), "",
@@ -154,7 +161,9 @@ def gpu():
     told = f"That is {step['tokens_per_s'] / 1e3:.0f} k tokens/s with {step['peak_bytes'] / 1e9:.1f} GB at most"
     if compiled:
         told += f"; PyTorch compiled reaches {compiled['tokens_per_s'] / 1e3:.0f} k"
-    return lines + ["", told + "."]
+    told += (". PyTorch has f32 parameters and autocast here (`h200.json`). Its figures in [compile.md](compile.md) "
+             "are of another run, with bf16 parameters (`h200_compile.json`), and so differ from these.")
+    return lines + ["", textwrap.fill(told, WIDTH)]
 
 
 def numbers():
@@ -162,8 +171,11 @@ def numbers():
     if report is None:
         return "Not measured yet; `make bench` measures this machine."
     machine = report["machine"]
-    said = (f"Measured on {machine['cpu']}, {machine['threads']} threads, {machine['system'].split(',')[0]}; "
-            "the files are in [bench/results](../bench/results).")
+    said = (f"Measured on {processor(machine)}, {machine['system'].split(',')[0]}; Lorry with {onednn(machine)}")
+    train = report_of("train_torch.json")
+    if train and "framework" in train:
+        said += f", and {version(train['framework'])} where the table says Python"
+    said += ". The files are in [bench/results](../bench/results)."
     lines = [textwrap.fill(said, WIDTH), ""]
     return "\n".join(lines + speeds(report) + limits((report_of("limits.json") or {}).get("limits", {})) + gpu())
 
@@ -175,27 +187,76 @@ def demo():
         return ""
     run, machine = report["results"][0], report["machine"]
     minutes, seconds = divmod(round(run["seconds"]), 60)
-    train = " ".join(report["train"][1:])
+    seeds = [str(text["seed"]) for text in report["texts"]]
+    command = lambda words: "lorry " + " ".join(map(quoted, words))
+    said = (f"The `nano` preset has {run['parameters'] / 1e3:.0f} thousand parameters. {run['steps']:,} steps on "
+            f"Debian's fortunes took {minutes}:{seconds:02d} minutes on {processor(machine)}; the validation loss "
+            f"ended at {run['validation_loss']:.2f} nats per byte ([demo.json](bench/results/demo.json)). The "
+            "first command trains and draws the picture, the second writes:")
+    generate = report.get("generate", ["generate"])
+    cut = generate.index("--tokens") if "--tokens" in generate else len(generate)  # the line would be too long
     lines = [
-        f"The `nano` preset has {run['parameters'] / 1e3:.0f} thousand parameters. "
-        f"{run['steps']:,} steps on Debian's fortunes took",
-        f"{minutes}:{seconds:02d} minutes on {machine['threads']} threads of {machine['cpu']}",
-        f"(`lorry train {train}`). The picture is the one that the command draws. The validation loss ends at",
-        f"{run['validation_loss']:.2f} nats per byte.",
+        textwrap.fill(said, WIDTH),
+        "",
+        "```sh",
+        f"{command(report['train'])} --out fortunes \\",
+        "  --text $(find /usr/share/games/fortunes -maxdepth 1 -type f ! -name '*.*' | LC_ALL=C sort)",
+        f"{command(generate[:cut])} --checkpoint fortunes --seed {seeds[0]} \\",
+        "  " + " ".join(map(quoted, generate[cut:])),
+        "```",
         "",
         f"![Loss of the training run by step]({DEMO_PICTURE})",
         "",
-        "It has learnt what English looks like, not what it means. What it writes, by "
-        + " and ".join(f"seed {text['seed']}" for text in report["texts"]) + ":",
+        textwrap.fill("It has learnt what English looks like, not what it means. This is what it wrote with "
+                      + " and ".join(f"`--seed {seed}`" for seed in seeds)
+                      + "; another processor may round otherwise and write other texts:", WIDTH),
     ]
     for text in report["texts"]:
         lines += ["", "```", *text["text"].splitlines(), "```"]
     return "\n".join(lines)
 
 
+def quoted(word):
+    """A word as a shell takes it."""
+    return "$'" + word.replace("\n", "\\n") + "'" if "\n" in word else shlex.quote(word)
+
+
+def processor(machine):
+    """The threads, the CPU and the instructions of a report, which has Highway's name for these."""
+    simd = machine.get("simd", "")
+    return f"{machine['threads']} threads of {machine['cpu']}" + (simd and f" with {SIMD.get(simd, simd)}")
+
+
+def onednn(machine):
+    """"oneDNN 2.6.3": what computes large products on a CPU."""
+    return f"oneDNN {machine.get('libraries', {}).get('onednn', '')}".rstrip()
+
+
+def version(implementation):
+    """"PyTorch 2.11.0" for "pytorch 2.11.0+cu130, compiled"."""
+    return "PyTorch " + "".join(re.findall(r"[\d.]+", implementation)[:1])
+
+
+def version_of(report):
+    """The version of PyTorch in a report."""
+    return next(version(row["implementation"]) for row in report["results"] if of_pytorch(row))
+
+
+def of_pytorch(row):
+    return row["implementation"].lower().startswith("pytorch")
+
+
+def compiled_pair(reports, case):
+    """(Lorry's, PyTorch's) median of a compiled case: Lorry's of the first report, the best of PyTorch's in any."""
+    rows = [[row for row in report["results"] if row["case"] == case and row["implementation"].endswith("compiled")]
+            for report in reports]
+    return (next(row["median_us"] for row in rows[0] if not of_pytorch(row)),
+            min(row["median_us"] for report in rows for row in report if of_pytorch(row)))
+
+
 def speed():
-    """A few rows of the tables of docs/benchmarks.md."""
-    rows = []
+    """A few rows of the tables of docs/benchmarks.md, and what they were measured on."""
+    rows, said = [], []
 
     def add(title, ours, theirs, form, scale=1.0):
         if ours and theirs:
@@ -212,14 +273,28 @@ def speed():
         theirs = eager(gpu_report)
         case = "gpt2 step, batch 8 x 1024"
         add("H200: training step of GPT-2 124M, bf16 (eager)", ours[case], theirs[case]["median_us"], "{:.1f} ms", 1e-3)
+        compiled = report_of("h200_compile.json")
+        if compiled:
+            # PyTorch's step waits for the host, and hosts differ.
+            reports = [compiled, report_of("h200_compile_earlier.json") or compiled]
+            pair = compiled_pair(reports, "gpt2 training step, batch 8 x 1024, bf16")
+            add("H200: the same step (both compiled)", *pair, "{:.1f} ms", 1e-3)
         add(f"H200: `x.add_(y)`, 64 floats (the kernel launch alone: {US.format(ours['raw launch'])})", ours["add_ 64"],
             theirs["add_ 64"]["median_us"], US)
+        said.append(f"The H200: {version_of(gpu_report)}, eager with autocast and f32 parameters, compiled with bf16 "
+                    "parameters; `h200_optim.json`, `h200.json` and `h200_compile.json` (of PyTorch's compiled step "
+                    "the better one of two machines: `h200_compile_earlier.json`).")
     train = report_of("train_torch.json")
     if cpu and train:
         step = medians(cpu).get(NANO_STEP, 0) / 1e3
-        title = f"CPU, {cpu['machine']['threads']} threads: training step of the `nano` GPT, f32 (eager)"
-        add(title, step, train["ms_per_step"], "{:.1f} ms")
-    return "\n".join(["| | Lorry | PyTorch from Python | |", "|---|--:|--:|--:|", *rows]) if rows else ""
+        add("CPU: training step of the `nano` GPT, batch 16 x 128, f32 (eager)", step, train["ms_per_step"],
+            "{:.1f} ms")
+        said.append(f"The CPU: {processor(cpu['machine'])}, Lorry with {onednn(cpu['machine'])}, "
+                    f"{version(train.get('framework', ''))}; `lorry.json` and `train_torch.json`.")
+    if not rows:
+        return ""
+    told = textwrap.fill(" ".join(said) + " All files are in [bench/results](bench/results).", WIDTH)
+    return "\n".join(["| | Lorry | PyTorch from Python | |", "|---|--:|--:|--:|", *rows, "", told])
 
 
 def example(name="readme"):
@@ -232,7 +307,10 @@ def optimizer_steps():
     if report is None:
         return ""
     steps = optim_tables.Steps(report)
-    return "\n".join([f"![One AdamW step by model]({Path(PICTURE).name})", "", *optim_tables.picture_table(steps)])
+    said = (f"{steps.source()} [optimizers.md](optimizers.md#operators-one-by-one-in-place) shows `foreach` from a "
+            "later run on another host with an H200 (`h200_foreach.json`): much of PyTorch's time there is the host's.")
+    return "\n".join([f"![One AdamW step by model]({Path(PICTURE).name})", "", *optim_tables.picture_table(steps), "",
+                      textwrap.fill(said, WIDTH)])
 
 
 def byte_presets():
@@ -249,11 +327,17 @@ def byte_presets():
     tries = [sum(run["variant"] == short[0]["variant"] and run["steps"] == steps for run in short)
              for steps in sorted({run["steps"] for run in short})]
     mean = lambda values: f"{sum(values) / len(values):.2f}" if values else ""
+    whole_texts = ", ".join(dict.fromkeys(run["text"] for run in whole.values()))
+    said = (f"Training loss in nats per byte, the mean of {seeds} seeds: steps 480 to 500 of a run planned for "
+            f"{early[0]['planned']:,}; the validation loss at its end, one seed, on {whole_texts}; and the highest "
+            "jump of a step over the mean of the ten before it in short runs, 30, 60, 120 and 300 steps, "
+            f"{tries[0]} seeds each. ")
+    commit = re.search(r"commit \w+", report["command"])[0]
+    said += "".join(f"\"{text}\" is {origin}. ".replace("that commit", commit)
+                    for text, origin in report["texts"].items())
+    said += f"On one {gpu_of(report)} (`byte_presets.json`)."
     lines = [
-        f"Training loss in nats per byte, the mean of {seeds} seeds: steps 480 to 500 of a run planned for",
-        f"{early[0]['planned']:,}; the validation loss at its end, one seed; and the highest jump of a step over the "
-        "mean",
-        f"of the ten before it in short runs, 30, 60, 120 and 300 steps, {tries[0]} seeds each.",
+        textwrap.fill(said, WIDTH),
         "",
         "| | " + " | ".join(texts) + " | whole run | highest jump, short runs |",
         "|---|" + "--:|" * (len(texts) + 2),
@@ -272,7 +356,11 @@ def pages():
     """{page: {mark: what stands there}}; without results a place is left empty."""
     report = report_of("h200_optim.json")
     steps = optim_tables.Steps(report) if report else None
-    table = lambda make: "\n".join(optim_tables.lines_of(make, steps)) if steps else ""
+
+    def table(make):
+        lines = optim_tables.lines_of(make, steps) if steps else []
+        return "\n".join([*lines, "", steps.source()]) if lines else ""
+
     return {
         "README.md": {"example": example(), "demo": demo(), "speed": speed()},
         "docs/benchmarks.md": {"numbers": numbers(), "steps": optimizer_steps(), "bytes": byte_presets()},

@@ -197,7 +197,8 @@ std::vector<CLI::Option*> add_settings(CLI::App& app, TrainOptions& o) {
 }
 
 void add_train(CLI::App& app, TrainOptions& o) {
-  app.footer("Presets, over bytes:\n" + preset_table() + "After its first steps, a run reports how long it will take.");
+  app.footer("Presets, over bytes (gpt2: the layers of GPT-2, which has 124 M parameters with its own tokens):\n" +
+             preset_table() + "After its first steps, a run reports how long it will take.");
   app.add_option("--text", o.texts, "Text files to learn, read as bytes")->type_name("FILE");
   app.add_option("--out", o.out, "Folder for checkpoints, metrics and the loss curve")
       ->capture_default_str()
@@ -212,7 +213,8 @@ void add_train(CLI::App& app, TrainOptions& o) {
       ->type_name("N");
 
   app.add_option("--steps", o.settings.steps,
-                 "Steps to train; with --resume, the run ends at N steps in all, longer or shorter than before")
+                 "Steps to train; with --resume, the run ends at N steps in all: more or fewer than before, but not "
+                 "fewer than it has taken")
       ->check(whole(1, int64_t{1} << 40))
       ->type_name("N");
   const std::vector<CLI::Option*> settings = add_settings(app, o);
@@ -236,7 +238,7 @@ void add_generate(CLI::App& app, GenerateOptions& o) {
   app.add_option("--checkpoint", o.checkpoint, "Folder that `lorry train` wrote, or the checkpoint in it")
       ->required()
       ->type_name("DIR");
-  app.add_option("--prompt", o.prompt, "Text to go on from")->type_name("TEXT");
+  app.add_option("--prompt", o.prompt, "Text to go on from (default: a line break)")->type_name("TEXT");
   app.add_option("--tokens", o.tokens, "Bytes to write")
       ->capture_default_str()
       ->check(whole(1, int64_t{1} << 40))
@@ -263,14 +265,20 @@ void add_generate(CLI::App& app, GenerateOptions& o) {
       "--no-echo", [&o] { o.echo = false; }, "Do not print the prompt");
 }
 
-void add_bench(CLI::App& app, BenchOptions& o) {
+std::vector<std::string> suite_names() {
   std::vector<std::string> names;
   for (const bench::Suite& suite : bench_suites()) names.emplace_back(suite.name);
+  return names;
+}
+
+void add_bench(CLI::App& app, BenchOptions& o) {
+  const std::vector<std::string> names = suite_names();
   app.add_option("suite", o.suites, "What to measure: " + listed(names))
       ->type_name("NAME")
       ->required()
       ->check(one_of(names));
-  app.add_option("--filter", o.filter, "Only cases whose name contains TEXT")->type_name("TEXT");
+  app.add_option("--filter", o.filter, "Only cases whose name contains TEXT; where none does, the names are listed")
+      ->type_name("TEXT");
   app.add_option("--plot", o.plot, "Draw the medians into FILE, with gnuplot; - is standard output")
       ->type_name("FILE.svg");
   bench::OptimMemoryOptions& m = o.optim_memory;
@@ -343,6 +351,8 @@ void explain(const CLI::App& app, const CLI::ParseError& error) {
   std::string what = error.what();
   if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr || nameless)
     what = explain_unknown(in, unknown.front());
+  else if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr && in.get_name() == "bench")
+    what = fmt::format("a suite is missing; expected {}", listed(suite_names()));
   else if (chosen.empty())
     what = fmt::format("a command is missing; expected {}", listed(commands_of(app)));
   const std::string name = chosen.empty() ? "" : " " + chosen.front()->get_name();

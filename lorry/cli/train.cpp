@@ -278,7 +278,9 @@ bool report_finished(const RunFolder& folder, const io::Checkpoint& checkpoint, 
   const RunHistory history = read_history(folder.metrics(), step);
   if (history.validations.empty() || history.validations.back().step != step) return false;
   check_against_tensors(checkpoint);
-  if (!common.quiet) fmt::print(stderr, "{} has taken all of its {} steps\n", folder.folder.string(), step);
+  if (!common.quiet)
+    fmt::print(stderr, "{} has taken all of its {} steps; a larger --steps makes it longer\n", folder.folder.string(),
+               step);
   Outcome run{0, step, settings.batch * settings.accumulate * settings.context};
   for (const auto& [name, tensor] : checkpoint.model) run.parameters += tensor.numel();
   report(run, folder, history, common.json);
@@ -345,9 +347,12 @@ int run_train(const TrainOptions& options, const CommonOptions& common) {
     training = resume(folder, options, start);
   } else {
     const auto require_new = [&] {
-      require<ValueError>(!folder.has_checkpoint(),
-                          "train: '{0}' holds a run already; go on with it by --resume {0}, or choose another --out",
-                          folder.folder.string());
+      if (!folder.has_checkpoint()) return;
+      const std::optional<std::string> holder = io::lock_holder(folder.lock());
+      require<ValueError>(!holder, "train: '{}' is being trained by {}; wait for its end, or choose another --out",
+                          folder.folder.string(), holder.value_or(""));
+      raise<ValueError>("train: '{0}' holds a run already; go on with it by --resume {0}, or choose another --out",
+                        folder.folder.string());
     };
     require_new();
     training = begin(options, start);

@@ -245,10 +245,13 @@ Trainer::Trainer(const io::Checkpoint& checkpoint, std::vector<std::string> text
     raise<IoError>("{}; if the text has moved, --text FILE says where it is now{}", error.what(), all);
   }
   const std::string fingerprint = io::setting<std::string>(checkpoint.state.config, "text_fingerprint");
+  const bool sized = checkpoint.state.config.contains("text_bytes");  // missing in older runs
   require<ValueError>(
       fingerprint == std::to_string(run_->corpus.fingerprint()),
-      "train: the text is not the one that this run began with; got {} bytes to train on; expected the same files",
-      run_->corpus.train_bytes());
+      "train: the text is not the one that this run began with; got {} bytes to train on; expected {} of the same "
+      "files; bring them back, name them by --text, or begin a new run with another --out",
+      run_->corpus.train_bytes(),
+      sized ? fmt::format("the {}", io::setting<int64_t>(checkpoint.state.config, "text_bytes")) : "those");
   io::restore(run_->model->state_dict(), checkpoint.model, "checkpoint: model.safetensors");
   run_->restore(checkpoint.optimizer);
   run_->corpus.seek(checkpoint.state.data_position);
@@ -345,6 +348,7 @@ io::Checkpoint Trainer::checkpoint() const {
   if (run_->plan) c.state.schedule[kPlanState] = run_->plan->text();
   c.state.config = to_config(run_->settings, run_->texts);
   c.state.config["text_fingerprint"] = std::to_string(run_->corpus.fingerprint());
+  c.state.config["text_bytes"] = run_->corpus.train_bytes();
   return c;
 }
 

@@ -1,11 +1,13 @@
 #include "lorry/io/checkpoint.h"
 
+#include <fmt/ranges.h>
 #include <sys/stat.h>
 
 #include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <string_view>
+#include <vector>
 
 #include "lorry/io/file.h"
 #include "lorry/io/safetensors_header.h"
@@ -130,6 +132,17 @@ std::pair<dev_t, ino_t> identity_of(const std::filesystem::path& path) {
   struct stat facts;
   return ::stat(path.c_str(), &facts) == 0 ? std::pair(facts.st_dev, facts.st_ino) : std::pair<dev_t, ino_t>();
 }
+
+/// "optimizer.safetensors" for a directory that lacks this file of a checkpoint; empty if it has all or none of them.
+std::string missing_files(const std::filesystem::path& directory) {
+  std::vector<std::string_view> missing;
+  for (const std::string_view file : kFiles) {
+    std::error_code error;
+    const auto type = std::filesystem::status(directory / file, error).type();
+    if (type == std::filesystem::file_type::not_found) missing.push_back(file);
+  }
+  return missing.size() == kFiles.size() ? "" : fmt::format("{}", fmt::join(missing, " and no "));
+}
 }  // namespace
 
 Checkpoint load_checkpoint(const std::filesystem::path& directory) {
@@ -137,6 +150,11 @@ Checkpoint load_checkpoint(const std::filesystem::path& directory) {
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     const std::filesystem::path found = AtomicDirectory::find(directory);
     const auto before = identity_of(found);
+    if (const std::string missing = missing_files(found); !missing.empty()) {
+      if (AtomicDirectory::find(directory) != found) continue;  // a writer is removing the old one
+      raise<IoError>("checkpoint '{}' is incomplete: there is no {}; expected {}", found.string(), missing,
+                     fmt::join(kFiles, ", "));
+    }
     Checkpoint checkpoint;
     checkpoint.state = StateReader((found / kState).string(), read_text(found / kState, kMaxState)).read();
     checkpoint.model = load_safetensors(found / kModel);

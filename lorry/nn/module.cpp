@@ -21,6 +21,18 @@ std::vector<NamedTensor> distinct(std::vector<NamedTensor> all) {
   return all;
 }
 
+/// ": bias, weight" for the names of a module; of many only the first.
+std::string first_names(const TensorMap& state) {
+  constexpr std::size_t kMost = 8;
+  std::string text;
+  std::size_t count = 0;
+  for (const auto& [name, x] : state) {
+    if (count == kMost) return text + fmt::format(" and {} more", state.size() - kMost);
+    text += (count++ == 0 ? ": " : ", ") + name;
+  }
+  return text;
+}
+
 /// All existing modules, by address.
 struct LiveModules {
   std::mutex mutex;
@@ -240,8 +252,8 @@ void Module::load_state_dict(const TensorMap& state, bool strict) {
   const TensorMap mine = state_dict();
   if (strict) {
     for (const auto& [name, x] : state)
-      require<ValueError>(mine.contains(name), "unexpected name '{}' for {}; expected only the module's names", name,
-                          x);
+      require<ValueError>(mine.contains(name), "unexpected name '{}' for {}; expected only the module's names{}", name,
+                          x, first_names(mine));
   }
   for (const auto& [name, x] : mine) {
     const auto found = state.find(name);

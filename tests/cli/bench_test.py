@@ -48,6 +48,11 @@ class Figures(CommandTest):
         row = rows["50 sequence lengths, 8 to 400 x 256", "lorry compiled"]
         self.assertEqual((row["recordings"], row["variants"]), (50, 1))
 
+    def test_a_suite_and_a_filter_are_chosen_among_those_named(self):
+        self.assertIn("bench: a suite is missing; expected compile, foreach", self.run_lorry("bench", status=2).err)
+        self.refused("bench", "overhead", "--filter", "zzz",
+                     says=("no case contains 'zzz'; expected a part of", "'add 64'"))
+
     def test_info_says_what_was_found(self):
         facts = self.figures("info")
         self.assertIn(facts["programs"]["gnuplot"], ("found", "not found"))

@@ -46,8 +46,11 @@ class Extended(CommandTest):
         state = json.loads((self.path / "run/checkpoint/state.json").read_text())
         self.assertEqual((state["step"], state["config"]["steps"]), (30, 30))
         usage = " ".join(self.run_lorry("train", "--help").out.split())
-        self.assertIn("with --resume, the run ends at N steps in all, longer or shorter than before", usage)
+        self.assertIn("with --resume, the run ends at N steps in all: more or fewer than before, but not "
+                      "fewer than it has taken", usage)
         self.refused("train", "--resume", "run", "--steps", 10, says=("30 steps", "--steps 10"))
+        self.assertIn("taken all of its 30 steps; a larger --steps makes it longer",
+                      self.run_lorry("train", "--resume", "run").err)
 
     def test_a_run_that_is_not_at_its_end_may_end_sooner(self):
         self.train("--steps", 4)
@@ -153,6 +156,22 @@ class NoRun(CommandTest):
             for command in self.COMMANDS:
                 self.refused(*command, "run", says=("no run or checkpoint at 'run'", "process 7 on host is training"))
 
+    def test_who_trains_there_is_named_to_a_new_run(self):
+        self.train("--steps", 2)
+        with open(self.path / "run/lock", "w") as lock:
+            lock.write("process 7 on host")
+            lock.flush()
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            done = self.refused("train", "--text", self.text, "--out", "run", *small(),
+                                says=("'run' is being trained by process 7 on host", "--out"))
+            self.assertNotIn("--resume", done.err)
+
+    def test_a_file_that_a_checkpoint_lacks_is_named(self):
+        self.train("--steps", 2)
+        (self.path / "run/checkpoint/optimizer.safetensors").unlink()
+        for command in self.COMMANDS:
+            self.refused(*command, "run", says=("is incomplete: there is no optimizer.safetensors",))
+
     def test_a_run_is_named_by_its_checkpoint_too(self):
         self.train("--steps", 2)
         (self.path / "link").symlink_to("run/checkpoint")
@@ -183,7 +202,7 @@ class NoRun(CommandTest):
         self.train("--steps", 2)
         (self.path / "run/checkpoint/state.json").unlink()
         for command in self.COMMANDS:
-            self.refused(*command, "run", says=("run/checkpoint/state.json", "No such file"))
+            self.refused(*command, "run", says=("'run/checkpoint' is incomplete", "no state.json"))
 
 
 class Foreign(CommandTest):

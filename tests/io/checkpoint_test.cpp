@@ -96,6 +96,19 @@ TEST(Checkpoint, a_directory_without_a_checkpoint_is_an_error) {
             "cannot create '" + (scratch / "a/b").string() + "': No such file or directory");
 }
 
+TEST(Checkpoint, a_missing_file_is_named) {
+  const Scratch scratch;
+  const std::string run = (scratch / "run").string();
+  save_checkpoint(run, checkpoint(1));
+  std::filesystem::remove(scratch / "run/optimizer.safetensors");
+  const std::string expected = "; expected model.safetensors, optimizer.safetensors, state.json";
+  EXPECT_EQ(message<IoError>([&] { load_checkpoint(run); }),
+            "checkpoint '" + run + "' is incomplete: there is no optimizer.safetensors" + expected);
+  std::filesystem::remove(scratch / "run/state.json");
+  EXPECT_EQ(message<IoError>([&] { load_checkpoint(run); }),
+            "checkpoint '" + run + "' is incomplete: there is no optimizer.safetensors and no state.json" + expected);
+}
+
 TEST(Checkpoint, a_damaged_file_is_named) {
   const Scratch scratch;
   const std::string state = (scratch / "run/state.json").string();

@@ -212,6 +212,10 @@ TEST(Module, a_state_dict_that_does_not_fit_is_refused_by_name_and_changes_nothi
             std::string::npos);
   EXPECT_NE(refusal<ValueError>([&] { m.load_state_dict(with("third.weight", zeros({1}))); }).find("'third.weight'"),
             std::string::npos);
+  EXPECT_NE(refusal<ValueError>([&] {
+              m.load_state_dict(with("third.weight", zeros({1})));
+            }).find("the module's names: first."),
+            std::string::npos);
   TensorMap missing = state;
   missing.erase("scale");
   EXPECT_NE(refusal<ValueError>([&] { m.load_state_dict(missing); }).find("'scale'"), std::string::npos);

@@ -12,8 +12,8 @@ namespace lorry::test {
 
 inline int64_t scaled(int64_t count) { return count * lorry::env::integer("LORRY_TEST_SCALE", 1, 10'000).value_or(1); }
 
-/// The seeds of `count` generated inputs, scaled. Processes share a long run: LORRY_TEST_PARTS=16 LORRY_TEST_PART=3 takes
-/// those whose remainder is 3.
+/// The seeds of `count` generated inputs, scaled. Processes share a long run: LORRY_TEST_PARTS=16 LORRY_TEST_PART=3
+/// takes those whose remainder is 3.
 inline std::vector<uint64_t> seeds(int64_t count) {
   const int64_t parts = lorry::env::integer("LORRY_TEST_PARTS", 1, 10'000).value_or(1),
                 part = lorry::env::integer("LORRY_TEST_PART", 0, parts - 1).value_or(0);

@@ -67,7 +67,7 @@ class UpdateReadme(unittest.TestCase):
         (self.results / "train_torch.json").write_text(json.dumps({"ms_per_step": 777.7}))
         self.assert_noticed_and_mended()
         self.assertIn("777.7 ms", self.benchmarks())
-        self.assertIn("`nano` GPT, f32 (eager) | 0.0 ms | 777.7 ms |", self.readme())
+        self.assertIn("`nano` GPT, batch 16 x 128, f32 (eager) | 0.0 ms | 777.7 ms |", self.readme())
 
     def test_a_peer_that_was_not_measured_has_no_column(self):
         self.clear_results()
@@ -107,13 +107,15 @@ class UpdateReadme(unittest.TestCase):
 
     def test_what_a_model_writes_is_shown(self):
         self.clear_results()
-        report = {"machine": {"cpu": "a processor", "threads": 3}, "train": ["train", "--steps", "9"],
+        report = {"machine": {"cpu": "some processor", "threads": 3}, "train": ["train", "--steps", "9"],
+                  "generate": ["generate", "--prompt", "%\n", "--tokens", "40"],
                   "texts": [{"seed": 4, "text": "One\nday"}],
                   "results": [{"parameters": 826112, "steps": 9, "seconds": 61.2, "validation_loss": 1.2345}]}
         (self.results / "demo.json").write_text(json.dumps(report))
         self.assert_noticed_and_mended()
-        for told in ("took\n1:01 minutes on 3 threads of a processor", "(`lorry train --steps 9`)", "at\n1.23 nats",
-                     "seed 4:",
+        for told in ("1:01 minutes on 3 threads of some\nprocessor; the", "\nlorry train --steps 9 --out fortunes \\\n",
+                     "\nlorry generate --prompt $'%\\n' --checkpoint fortunes --seed 4 \\\n  --tokens 40\n",
+                     "`--seed 4`;",
                      "```\nOne\nday\n```\n", "](docs/demo.svg)"):
             self.assertIn(told, self.readme())
         self.assertNotIn("PyTorch from Python", self.readme())

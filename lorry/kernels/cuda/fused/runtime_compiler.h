@@ -31,8 +31,8 @@ std::vector<std::string> nvrtc_flags(const std::string& architecture);
 
 class RuntimeKernel {
  public:
-  /// The function to launch (device/cuda/launch.h); null if it is not compiled yet, or could not be. A function that was
-  /// compiled quickly is followed by another one; both stay loaded.
+  /// The function to launch (device/cuda/launch.h); null if it is not compiled yet, or could not be. A function that
+  /// was compiled quickly is followed by another one; both stay loaded.
   const void* function() const { return function_.load(std::memory_order_acquire); }
   /// Waits until it is fully compiled or has failed to compile.
   void wait() const;
@@ -76,9 +76,9 @@ class RuntimeCompiler {
   static RuntimeCompiler& get();
 
   /// The kernel of a source for a device of an architecture ("sm_90"). Equal sources give the same object. It is ready
-  /// at once if it is in the cache; otherwise it is compiled in the background: first quickly, unless somebody waits for
-  /// it, then fully. A kernel that cannot be compiled is
-  /// reported by one warning event, which names a file with its source.
+  /// at once if it is in the cache; otherwise it is compiled in the background: first quickly, unless somebody waits
+  /// for it, then fully. A kernel that cannot be compiled is reported by one warning event, which names a file with
+  /// its source.
   std::shared_ptr<const RuntimeKernel> kernel(const KernelSource& source, const std::string& architecture, int device);
   /// Prepares the first compilation in the background, unless the cache's folder contains kernels: then there may be
   /// nothing to compile, and opening NVRTC would take longer than loading them.
