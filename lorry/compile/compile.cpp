@@ -31,7 +31,7 @@ uint64_t mix(uint64_t hash, uint64_t word) {
 }
 
 /// A hash of everything that a guard compares first.
-uint64_t hash_of(std::span<const Tensor> arguments, const CompileKey& key) {
+uint64_t hash_of(std::span<const Tensor> arguments, CompileKey key) {
   const Device made_on = default_device();
   uint64_t hash = mix(arguments.size(), t_modes & kRecordedModes);
   hash = mix(hash, static_cast<uint64_t>(made_on.type) << 8 | static_cast<uint8_t>(made_on.index));
@@ -87,7 +87,7 @@ struct Recorded {
   uint64_t hash;
   uint32_t modes;
   Device default_device;
-  CompileKey key;
+  std::vector<uint64_t> key;
   std::vector<bool> wants_gradient;
   std::string reason;                                ///< why it was made although there were other recordings
   std::string refused;                               ///< why the function cannot be compiled
@@ -100,9 +100,9 @@ struct Recorded {
   int attempts = 1;
   mutable std::atomic<uint64_t> used{0};
 
-  bool is_of(std::span<const Tensor> arguments, const CompileKey& other_key) const {
-    if (modes != (t_modes & kRecordedModes) || default_device != lorry::default_device() || key != other_key ||
-        wants_gradient.size() != arguments.size())
+  bool is_of(std::span<const Tensor> arguments, CompileKey other_key) const {
+    if (modes != (t_modes & kRecordedModes) || default_device != lorry::default_device() ||
+        !std::ranges::equal(key, other_key) || wants_gradient.size() != arguments.size())
       return false;
     for (size_t i = 0; i < arguments.size(); ++i)
       if (wants_gradient[i] != arguments[i].requires_grad()) return false;
@@ -151,11 +151,10 @@ struct CompiledFunction::Cache {
   std::atomic<uint64_t> use_counter{0};
   std::atomic<int64_t> recordings{0}, hits{0}, eager_calls{0}, deferred_calls{0}, dropped{0};
 
-  std::shared_ptr<const Recorded> find(uint64_t hash, std::span<const Tensor> arguments, const CompileKey& key) const;
+  std::shared_ptr<const Recorded> find(uint64_t hash, std::span<const Tensor> arguments, CompileKey key) const;
   std::string why_recorded(std::span<const Tensor> arguments) const;
   /// Calls the function, and adds a recording of the call.
-  std::vector<Tensor> record(uint64_t hash, std::span<const Tensor> arguments, const CompileKey& key,
-                             FunctionRef function);
+  std::vector<Tensor> record(uint64_t hash, std::span<const Tensor> arguments, CompileKey key, FunctionRef function);
   void add(std::shared_ptr<Recorded> made);
 
  private:
@@ -165,7 +164,7 @@ struct CompiledFunction::Cache {
 };
 
 std::shared_ptr<const Recorded> CompiledFunction::Cache::find(uint64_t hash, std::span<const Tensor> arguments,
-                                                              const CompileKey& key) const {
+                                                              CompileKey key) const {
   const std::shared_lock lock(mutex);
   // it matches all arguments with its hash, so other recordings are tried first
   std::shared_ptr<const Recorded> failure;
@@ -196,11 +195,11 @@ std::string CompiledFunction::Cache::why_recorded(std::span<const Tensor> argume
                         : reason;
 }
 
-std::vector<Tensor> CompiledFunction::Cache::record(uint64_t hash, std::span<const Tensor> arguments,
-                                                    const CompileKey& key, FunctionRef function) {
+std::vector<Tensor> CompiledFunction::Cache::record(uint64_t hash, std::span<const Tensor> arguments, CompileKey key,
+                                                    FunctionRef function) {
   if (!arguments.empty()) warm_up(arguments[0].device());
-  const auto made =
-      std::make_shared<Recorded>(hash, t_modes & kRecordedModes, default_device(), key, gradients_required(arguments));
+  const auto made = std::make_shared<Recorded>(hash, t_modes & kRecordedModes, default_device(),
+                                               std::vector(key.begin(), key.end()), gradients_required(arguments));
   made->reason = why_recorded(arguments);
   trace::Recorder recorder(arguments);
   const std::vector<Tensor> results = function();
@@ -302,8 +301,7 @@ void CompiledFunction::reset() {
   g_cached -= static_cast<int>(dropped.size());
 }
 
-std::vector<Tensor> CompiledFunction::call(std::span<const Tensor> arguments, const CompileKey& key,
-                                           FunctionRef function) {
+std::vector<Tensor> CompiledFunction::call(std::span<const Tensor> arguments, CompileKey key, FunctionRef function) {
   if (t_modes & kOthersListen) return function();  // among the listeners may be the recording of a larger function
   const uint64_t hash = hash_of(arguments, key);
   const std::shared_ptr<const Recorded> found = cache_->find(hash, arguments, key);

@@ -27,7 +27,9 @@
 
 #include <array>
 #include <bit>
+#include <cstddef>
 #include <memory>
+#include <memory_resource>
 #include <span>
 #include <string>
 #include <string_view>
@@ -74,7 +76,7 @@ struct CompileStats {
 namespace detail {
 
 /// The numbers among the arguments, and which tensors are undefined, in order.
-using CompileKey = std::vector<uint64_t>;
+using CompileKey = std::span<const uint64_t>;
 
 /// A reference to a function owned by the caller.
 class FunctionRef {
@@ -97,7 +99,7 @@ class CompiledFunction {
   CompiledFunction& operator=(const CompiledFunction&) = delete;
 
   /// The results of `function` for these arguments and this key. Throws the function's errors, and CompileError.
-  std::vector<Tensor> call(std::span<const Tensor> arguments, const CompileKey& key, FunctionRef function);
+  std::vector<Tensor> call(std::span<const Tensor> arguments, CompileKey key, FunctionRef function);
   std::string explain() const;
   std::string sources() const;
   CompileStats stats() const;
@@ -113,28 +115,43 @@ inline constexpr bool kUnknown = false;
 
 /// Distinguishes types: 1 and true are different arguments.
 template <class T>
-constexpr uint64_t type_tag() {
+consteval uint64_t type_tag() {
   uint64_t hash = 0xcbf29ce484222325;
   for (const char c : std::string_view(__PRETTY_FUNCTION__)) hash = (hash ^ static_cast<uint64_t>(c)) * 0x100000001b3;
   return hash;
 }
 
-inline void flatten(const Tensor& x, std::vector<Tensor>& tensors, CompileKey& key) {
-  key.push_back(x.defined());
-  if (x.defined()) tensors.push_back(x);
-}
-inline void flatten(const std::vector<Tensor>& list, std::vector<Tensor>& tensors, CompileKey& key) {
-  key.push_back(list.size());
-  for (const Tensor& x : list) flatten(x, tensors, key);
-}
-template <class T>
-requires(std::is_arithmetic_v<T> || std::is_enum_v<T>) void flatten(T x, std::vector<Tensor>&, CompileKey& key) {
-  key.push_back(type_tag<T>());
-  if constexpr (std::is_floating_point_v<T>)
-    key.push_back(std::bit_cast<uint64_t>(static_cast<double>(x)));
-  else
-    key.push_back(static_cast<uint64_t>(x));
-}
+/// The arguments of a call: its tensors and its key. Those of small calls need no memory from the heap.
+struct Arguments {
+  std::array<std::byte, 512> buffer;
+  std::pmr::monotonic_buffer_resource memory{buffer.data(), buffer.size()};
+  std::pmr::vector<Tensor> tensors{&memory};
+  std::pmr::vector<uint64_t> key{&memory};
+
+  explicit Arguments(size_t count) {
+    tensors.reserve(count);
+    key.reserve(1 + 2 * count);
+  }
+  Arguments(const Arguments&) = delete;
+  Arguments& operator=(const Arguments&) = delete;
+
+  void add(const Tensor& x) {
+    key.push_back(x.defined());
+    if (x.defined()) tensors.push_back(x);
+  }
+  void add(const std::vector<Tensor>& list) {
+    key.push_back(list.size());
+    for (const Tensor& x : list) add(x);
+  }
+  template <class T>
+  requires(std::is_arithmetic_v<T> || std::is_enum_v<T>) void add(T x) {
+    key.push_back(type_tag<T>());
+    if constexpr (std::is_floating_point_v<T>)
+      key.push_back(std::bit_cast<uint64_t>(static_cast<double>(x)));
+    else
+      key.push_back(static_cast<uint64_t>(x));
+  }
+};
 
 /// Converts a function's result to a list and back.
 template <class R>
@@ -176,22 +193,19 @@ class Compiled {
   template <class... A>
   auto operator()(const A&... arguments) const -> std::invoke_result_t<F&, const A&...> {
     using R = std::invoke_result_t<F&, const A&...>;
-    std::vector<Tensor> tensors;
-    tensors.reserve(sizeof...(A));
-    detail::CompileKey key;
-    key.reserve(1 + 2 * sizeof...(A));
-    key.push_back(detail::type_tag<R>());
-    (detail::flatten(arguments, tensors, key), ...);
+    detail::Arguments all(sizeof...(A));
+    all.key.push_back(detail::type_tag<R>());
+    (all.add(arguments), ...);
     if constexpr (std::is_void_v<R>) {
       const auto call = [&] {
         state_->function(arguments...);
         return std::vector<Tensor>();
       };
-      state_->compiled.call(tensors, key, detail::FunctionRef(call));
+      state_->compiled.call(all.tensors, all.key, detail::FunctionRef(call));
     } else {
       using Results = detail::Results<std::remove_cvref_t<R>>;
       const auto call = [&] { return Results::list(state_->function(arguments...)); };
-      return Results::from(state_->compiled.call(tensors, key, detail::FunctionRef(call)));
+      return Results::from(state_->compiled.call(all.tensors, all.key, detail::FunctionRef(call)));
     }
   }
 

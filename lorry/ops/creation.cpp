@@ -62,6 +62,11 @@ Tensor empty_strided(const Dims& sizes, const Dims& strides, const Options& opti
   return allocate(Layout::strided(sizes, strides), options);
 }
 
+Tensor detail::empty_of(const Layout& layout, const Options& options) {
+  const Running running("empty_strided");
+  return allocate(layout, options);
+}
+
 Tensor wrapped_number(const Scalar& value) {
   Tensor x = empty({}, {value.is_floating() ? kF64 : value.dtype(), kCPU});
   if (value.is_floating()) {

@@ -125,4 +125,9 @@ Tensor from_blob(void* data, const Dims& sizes, const Options& options = {.devic
 Tensor from_blob(void* data, const Dims& sizes, const Dims& strides, const Options& options = {.device = kCPU},
                  std::function<void(void*)> deleter = {});
 
+namespace detail {
+/// empty_strided without checks, for a layout that some tensor has.
+Tensor empty_of(const Layout& layout, const Options& options);
+}  // namespace detail
+
 }  // namespace lorry

@@ -16,9 +16,7 @@ Tensor window_of(const Tensor& x, const Window& window) {
   return door::make_view(x, window.layout, x.storage_offset() + window.offset);
 }
 
-Tensor memory_like(const Value& v) {
-  return empty_strided(v.layout.size_list(), v.layout.stride_list(), {v.dtype, v.device});
-}
+Tensor memory_like(const Value& v) { return lorry::detail::empty_of(v.layout, {v.dtype, v.device}); }
 
 }  // namespace
 
@@ -54,18 +52,16 @@ Evaluation::Evaluation(const Graph& graph, std::span<const Tensor> arguments, co
       arguments_(arguments),
       lifetimes_(lifetimes),
       in_input_(in_input),
-      inputs_(&memory_),
       values_(graph.values.size(), &memory_),
       draws_(std::move(draws)),
       owned_(graph.values.size(), false, &memory_) {
-  inputs_.reserve(graph_.inputs.size());
-  for (const GraphInput& x : graph_.inputs) inputs_.push_back(value(x.value) = bind(x));
+  for (const GraphInput& x : graph_.inputs) value(x.value) = bind(x);
   for (const GraphConstant& x : graph_.constants) value(x.value) = x.tensor;
 }
 
 /// The memory of an input, as a tensor with the layout of its value.
 Tensor Evaluation::bind(const GraphInput& x) const {
-  const Tensor from = source_of(x, arguments_);
+  Tensor from = source_of(x, arguments_);
   if (x.offset == 0 && from.layout() == facts(x.value).layout && from.dtype() == facts(x.value).dtype) return from;
   const int64_t first = from.storage_offset() + x.offset, end = first + facts(x.value).layout.extent();
   if (first < 0 || end * size_of(from.dtype()) > from.storage().bytes() || from.dtype() != facts(x.value).dtype)
@@ -78,8 +74,7 @@ Tensor Evaluation::bind(const GraphInput& x) const {
 Tensor Evaluation::read(const Argument& x) {
   if (x.kind == Argument::value)
     return is_whole(x.window, facts(x.value_index)) ? value(x.value_index) : window_of(value(x.value_index), x.window);
-  if (x.kind == Argument::empty)
-    return empty_strided(x.window.layout.size_list(), x.window.layout.stride_list(), {x.dtype, x.device});
+  if (x.kind == Argument::empty) return lorry::detail::empty_of(x.window.layout, {x.dtype, x.device});
   return {};
 }
 
@@ -108,11 +103,11 @@ void Evaluation::use_memory_of(std::span<const Tensor> outputs) {
 }
 
 const Tensor& Evaluation::make(int32_t v) {
-  const int input = input_of(v);
-  if (input < 0 && !given_.empty() && given_for_[static_cast<size_t>(v)] != nullptr)
+  const int in = input_of(v);
+  if (in < 0 && !given_.empty() && given_for_[static_cast<size_t>(v)] != nullptr)
     return value(v) = *given_for_[static_cast<size_t>(v)];
-  owned_[static_cast<size_t>(v)] = input < 0;
-  return value(v) = input < 0 ? memory_like(facts(v)) : inputs_[static_cast<size_t>(input)];
+  owned_[static_cast<size_t>(v)] = in < 0;
+  return value(v) = in < 0 ? memory_like(facts(v)) : input(in);
 }
 
 void Evaluation::end(int32_t step) {
@@ -193,7 +188,7 @@ std::vector<Tensor> Evaluation::replaced(const Node& node, int32_t step) {
 
 std::vector<Tensor> Evaluation::finish() {
   for (const WriteBack& x : graph_.write_backs) {
-    if (const Tensor& to = inputs_[static_cast<size_t>(x.input)]; to.data_ptr() == value(x.value).data_ptr())
+    if (const Tensor& to = input(x.input); to.data_ptr() == value(x.value).data_ptr())
       to.storage().written_by("compile");
     else
       to.copy_(value(x.value));
@@ -206,9 +201,9 @@ std::vector<Tensor> Evaluation::finish() {
     leaf.set_grad(shown(x.gradient));
   }
   std::vector<Tensor> outputs;
+  outputs.reserve(graph_.outputs.size());
   for (const GraphOutput& x : graph_.outputs)
-    outputs.push_back(x.input < 0 ? shown(x.tensor)
-                                  : window_of(inputs_[static_cast<size_t>(x.input)].detach(), x.tensor.window));
+    outputs.push_back(x.input < 0 ? shown(x.tensor) : window_of(input(x.input).detach(), x.tensor.window));
   for (size_t i = 0; i < given_.size(); ++i)
     if (outputs[i].data_ptr() != given_[i].data_ptr()) given_[i].copy_(outputs[i]);
   return outputs;

@@ -69,6 +69,8 @@ class Evaluation {
   int input_of(int32_t i) const {
     return in_input_.empty() || uses_new_memory_ ? -1 : in_input_[static_cast<size_t>(i)];
   }
+  /// The memory of an input, in the layout of its value.
+  const Tensor& input(int32_t i) { return value(graph_.inputs[static_cast<size_t>(i)].value); }
   Tensor bind(const GraphInput& x) const;
   std::vector<door::Attribute> with_key(const Node& node) const;
   std::vector<Tensor> replaced(const Node& node, int32_t step);
@@ -81,7 +83,6 @@ class Evaluation {
   std::span<const Tensor> arguments_;
   const Lifetimes& lifetimes_;
   std::span<const int> in_input_;
-  std::pmr::vector<Tensor> inputs_;  ///< the memory of each input, in the layout of its value
   std::pmr::vector<Tensor> values_;
   RunDraws draws_;
   std::span<const Tensor> given_;                        ///< see use_memory_of
