@@ -5,8 +5,11 @@
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
+#include <cctype>
+#include <sstream>
 #include <thread>
 
+#include "lorry/nn/gpt.h"
 #include "tests/compile/fused_devices.h"
 #include "tests/support/message.h"
 #include "tests/trace/support.h"
@@ -327,6 +330,47 @@ TEST(CompileFunction, a_training_step_with_its_schedule) {
   }
   EXPECT_EQ(step.stats().hits, 10) << step.explain();
   EXPECT_EQ(compiled.optimizer.state_dict().size(), plain.optimizer.state_dict().size());
+}
+
+// Each operator of the step is in one unit of the explanation; some units save bytes, and some say why they are alone.
+TEST(CompileFunction, explains_the_training_step_of_a_gpt) {
+  LORRY_NEEDS_FUSED_KERNELS();
+  manual_seed(1);
+  const nn::GPT model({.vocab = 32, .context = 16, .layers = 2, .heads = 2, .width = 32});
+  optim::AdamW optimizer(model.named_parameters(), {.lr = 1e-3});
+  const auto step = compile(
+      [&](const Tensor& tokens, const Tensor& targets) {
+        optimizer.zero_grad();
+        const Tensor loss = model.loss(tokens, targets);
+        loss.backward();
+        optimizer.step({.max_norm = 1.0});
+        return loss.detach();
+      },
+      {.wait = true});
+  for (int call = 0; call < 4; ++call) step(randint(0, 32, {4, 16}), randint(0, 32, {4, 16}));
+  EXPECT_GT(step.stats().hits, 0);
+  const std::string text = step.explain();
+  int64_t units = 0, saving = 0, saved = 0, reasons = 0;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    units += std::isdigit(static_cast<unsigned char>(line[0]));
+    if (const size_t at = line.find(" bytes saved"); at != line.npos) {
+      const size_t begin = line.rfind(' ', at - 1) + 1;
+      const int64_t bytes = std::stoll(line.substr(begin, at - begin));
+      saving += bytes > 0, saved += bytes;
+    }
+    if (const size_t at = line.find("not fused with an earlier unit: "); at != line.npos) {
+      ++reasons;
+      EXPECT_GT(line.size(), at + 35) << line;
+    }
+  }
+  EXPECT_GT(units, 20) << text;
+  EXPECT_GT(saving, 3) << text;
+  // At least the activations of both layers, [64, 32] f32, are not written and read again.
+  EXPECT_GT(saved, 2 * 2 * 64 * 32 * 4) << text;
+  EXPECT_GT(reasons, 0) << text;
+  for (const char* op : {"embedding", "layer_norm", "gelu", "cross_entropy", "add", "optimizer_step"})
+    EXPECT_NE(text.find(op), text.npos) << op << " is missing in\n" << text;
 }
 
 TEST(CompileFunction, an_optimizer_and_its_schedule_alone) {
