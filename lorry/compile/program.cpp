@@ -166,6 +166,8 @@ std::string Schedule::sources() const {
 
 void Schedule::wait() const {
   for (const auto& kernel : kernels_)
+    if (kernel != nullptr) kernel->will_wait();
+  for (const auto& kernel : kernels_)
     if (kernel != nullptr) kernel->wait();
 }
 

@@ -151,7 +151,8 @@ Checkpoint load_checkpoint(const std::filesystem::path& directory) {
     const std::filesystem::path found = AtomicDirectory::find(directory);
     const auto before = identity_of(found);
     if (const std::string missing = missing_files(found); !missing.empty()) {
-      if (AtomicDirectory::find(directory) != found) continue;  // a writer is removing the old one
+      // A writer may be removing the old one, or have put another in its place.
+      if (AtomicDirectory::find(directory) != found || identity_of(found) != before) continue;
       raise<IoError>("checkpoint '{}' is incomplete: there is no {}; expected {}", found.string(), missing,
                      fmt::join(kFiles, ", "));
     }

@@ -146,6 +146,9 @@ class FusedKernel {
   virtual bool run(std::span<void* const> inputs, std::span<void* const> outputs, Stream stream) const = 0;
   /// False while it is being compiled, and if it could not be compiled. Then the operators must run one by one.
   virtual bool ready() const { return true; }
+  /// Says that somebody will wait for it. Called for several kernels before the first wait, none of them is compiled
+  /// twice.
+  virtual void will_wait() const {}
   /// Waits until it has been compiled or has failed to compile.
   virtual void wait() const {}
   /// The generated source, if there is one.

@@ -196,8 +196,8 @@ std::vector<Tensor> Evaluation::finish() {
   for (const GraphConstant& x : graph_.constants)  // copied, because the caller may write to it
     if (lifetimes_.last[static_cast<size_t>(x.value)] == Lifetimes::kAtTheEnd) value(x.value) = x.tensor.clone();
   for (const GraphGrad& x : graph_.grads) {
-    const GraphInput& input = graph_.inputs[static_cast<size_t>(x.input)];
-    const Tensor leaf = input.argument >= 0 ? arguments_[static_cast<size_t>(input.argument)] : input.leaf->tensor();
+    const GraphInput& of = graph_.inputs[static_cast<size_t>(x.input)];
+    const Tensor leaf = of.argument >= 0 ? arguments_[static_cast<size_t>(of.argument)] : of.leaf->tensor();
     leaf.set_grad(shown(x.gradient));
   }
   std::vector<Tensor> outputs;

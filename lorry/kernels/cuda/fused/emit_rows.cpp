@@ -153,7 +153,7 @@ class RowEmitter {
         type, r, r, value);
   }
 
-  /// The text of a reduction.
+  /// The text of a fold step.
   std::string fold(const RowStep& step, int s, int16_t r) {
     const char *const type = type_name(held_), *const out = type_name(step.result[0].dtype);
     const formula::FoldRow& row = step.reduction;
@@ -245,6 +245,8 @@ std::optional<RowPlan> plan_of(const RowStep& step, DType dtype, int64_t n, std:
   visit_floating(dtype, [&]<class T>(Type<T>) {
     const bool forward = step.kind == RowStep::softmax, norm = step.kind == RowStep::norm;
     if (step.kind == RowStep::fold) {
+      // fold_row has neither f64 for products nor powers.
+      if (step.reduction.fold == formula::Fold::prod || step.reduction.map == formula::Map::power) return;
       plan = plan_fold<T>(n);
       return;
     }

@@ -22,6 +22,9 @@ class CudaMapKernel final : public FusedKernel {
   CudaMapKernel(const FusedCall& call, int device) : CudaMapKernel(MapCall(call), device) {}
 
   bool ready() const override { return kernel_ == nullptr || kernel_->function() != nullptr; }
+  void will_wait() const override {
+    if (kernel_ != nullptr) kernel_->will_wait();
+  }
   void wait() const override {
     if (kernel_ != nullptr) kernel_->wait();
   }
@@ -61,6 +64,7 @@ class CudaColumnKernel final : public FusedKernel {
         kernel_(RuntimeCompiler::get().kernel({emitted_.name, emitted_.source}, architecture_of(device), device)) {}
 
   bool ready() const override { return kernel_->function() != nullptr; }
+  void will_wait() const override { kernel_->will_wait(); }
   void wait() const override { kernel_->wait(); }
   std::string source() const override { return emitted_.source; }
 
@@ -96,6 +100,9 @@ class CudaRowKernel final : public FusedKernel {
   }
 
   bool ready() const override { return kernel_ == nullptr || kernel_->function() != nullptr; }
+  void will_wait() const override {
+    if (kernel_ != nullptr) kernel_->will_wait();
+  }
   void wait() const override {
     if (kernel_ != nullptr) kernel_->wait();
   }

@@ -34,6 +34,8 @@ class RuntimeKernel {
   /// The function to launch (device/cuda/launch.h); null if it is not compiled yet, or could not be. A function that
   /// was compiled quickly is followed by another one; both stay loaded.
   const void* function() const { return function_.load(std::memory_order_acquire); }
+  /// Says that somebody will wait: a kernel that is not being compiled yet is then compiled once, fully.
+  void will_wait() const { is_waited_for_.store(true, std::memory_order_relaxed); }
   /// Waits until it is fully compiled or has failed to compile.
   void wait() const;
   /// Why it could not be compiled; empty if it is or may still be.

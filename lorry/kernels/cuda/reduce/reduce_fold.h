@@ -126,8 +126,9 @@ __global__ void __launch_bounds__(kHeldBlock)
   if (live && team.lane == 0) end.finish(at[1], total);
 }
 
-/// The same for rows of many lanes, with the work of kLanesEach lanes in each thread: small blocks hide that a block
-/// waits for its sum. Block: a row. A warp has the lanes of warps `warp`, `warp + warps`, ... of the team.
+/// The same for rows of many lanes; a block has a row, and a thread the work of kLanesEach lanes. Of such small
+/// blocks, several run at once, so that some load while others add up. Warp w does what warps w, w + warps, w + 2 *
+/// warps, ... of a whole team would do.
 constexpr int kLanesEach = 4;
 template <class T, Fold kFold, int kRuns>
 __global__ void __launch_bounds__(kHeldBlock)
