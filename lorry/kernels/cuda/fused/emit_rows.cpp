@@ -27,23 +27,6 @@ extern "C" __global__ void __launch_bounds__(kBlock) {name}(const __grid_constan
 {loads}{steps}{stores}}}
 )";
 
-/// The text of a reduction's parts.
-const char* text_of(formula::Fold fold) {
-  static constexpr const char* kText[] = {"formula::Fold::sum", "formula::Fold::prod", "formula::Fold::max",
-                                          "formula::Fold::min"};
-  return kText[static_cast<int>(fold)];
-}
-const char* text_of(formula::Map map) {
-  static constexpr const char* kText[] = {"formula::Map::none",  "formula::Map::abs",     "formula::Map::square",
-                                          "formula::Map::power", "formula::Map::nonzero", "formula::Map::count"};
-  return kText[static_cast<int>(map)];
-}
-const char* text_of(formula::Finish finish) {
-  static constexpr const char* kText[] = {"formula::Finish::none", "formula::Finish::divide", "formula::Finish::sqrt",
-                                          "formula::Finish::root"};
-  return kText[static_cast<int>(finish)];
-}
-
 class RowEmitter {
  public:
   explicit RowEmitter(const RowCall& call) : call_(call) {
@@ -153,7 +136,7 @@ class RowEmitter {
         type, r, r, value);
   }
 
-  /// The text of a fold step.
+  /// The text of a fold step. Its enumerators are numbers, so that they are listed in formula/fold.h alone.
   std::string fold(const RowStep& step, int s, int16_t r) {
     const char *const type = type_name(held_), *const out = type_name(step.result[0].dtype);
     const formula::FoldRow& row = step.reduction;
@@ -161,7 +144,9 @@ class RowEmitter {
     return fmt::format(
         "  __shared__ FoldCell<{4}, Accumulate<{0}>> slots{1}[kWarp];\n"
         "  [[maybe_unused]] const Held<{2}> r{3} = folded<{0}, {4}, {2}>(r{5}, {6}, {7}, {8}, body, team, slots{1});\n",
-        type, s, out, r, text_of(row.fold), step.in[0], text_of(row.map), text_of(row.finish), parameter);
+        type, s, out, r, fmt::format("formula::Fold{{{}}}", static_cast<int>(row.fold)), step.in[0],
+        fmt::format("formula::Map{{{}}}", static_cast<int>(row.map)),
+        fmt::format("formula::Finish{{{}}}", static_cast<int>(row.finish)), parameter);
   }
 
   /// The text of a step that is neither a map nor a reduction: pads the row, calls the operator's step, and rounds.

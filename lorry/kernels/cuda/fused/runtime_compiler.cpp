@@ -23,9 +23,9 @@ constexpr const char* kFlags[] = {"--std=c++20", "--fmad=false", "--device-as-de
 
 /// Ends the compiler's threads before NVRTC is destroyed. NVRTC registers exit handlers when it is opened and when it
 /// compiles. Handlers run in reverse order, so a compilation that is still running then would crash. Therefore the
-/// compiler registers its own end again after each of the first compilations of a kind.
+/// compiler registers its own end again before and after each of the first quick and of the first full compilations.
 void end_at_exit(bool quick) {
-  constexpr int kMost = 16;
+  constexpr int kMost = 32;
   static std::atomic<int> counts[2] = {0, 0};
   std::atomic<int>& registered = counts[quick];
   static const pid_t kProcess = ::getpid();

@@ -76,6 +76,7 @@ struct Folded : FoldEnd<Accumulate<T_>> {
 // ---- rows that a team reads at once ---------------------------------------------------------------------------------
 
 constexpr int kHeldBlock = 256;  ///< threads
+constexpr int kLanesEach = 4;    ///< of a row, in a thread of fold_long
 
 struct HeldRows {
   int64_t count;
@@ -129,7 +130,6 @@ __global__ void __launch_bounds__(kHeldBlock)
 /// The same for rows of many lanes; a block has a row, and a thread the work of kLanesEach lanes. Of such small
 /// blocks, several run at once, so that some load while others add up. Warp w does what warps w, w + warps, w + 2 *
 /// warps, ... of a whole team would do.
-constexpr int kLanesEach = 4;
 template <class T, Fold kFold, int kRuns>
 __global__ void __launch_bounds__(kHeldBlock)
     fold_long(const FoldEnd<Accumulate<T>> end, const T* x, const HeldRows rows) {
