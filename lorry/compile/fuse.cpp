@@ -27,10 +27,6 @@ const Tensor& stand_in(const Argument& x) {
   return t;
 }
 
-bool same_sizes(const Layout& a, const Layout& b) {
-  return a.rank == b.rank && std::equal(a.sizes, a.sizes + a.rank, b.sizes);
-}
-
 /// How a node can run in a unit: as a pointwise step, as a row step, as a sum, or not at all.
 struct Candidate {
   std::optional<FusedStep> map;

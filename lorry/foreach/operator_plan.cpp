@@ -59,7 +59,7 @@ std::optional<Overlap> overlap_of(const Request& request, WrittenMemory& written
 /// Both have one dense layout.
 bool same_layout(const Tensor& a, const Tensor& b) {
   const Layout &x = a.layout(), &y = b.layout();
-  if (x.rank != y.rank || !std::equal(x.sizes, x.sizes + x.rank, y.sizes)) return false;
+  if (!same_sizes(x, y)) return false;
   return (a.is_contiguous() && b.is_contiguous()) || (x == y && x.is_dense());
 }
 

@@ -38,10 +38,11 @@ LORRY_INLINE void prefetch(const void* from) {
 }
 
 template <class Rule, class T>
-void step(T* p, const T* g, T* const* states, int64_t n, const formula::HyperOf<Rule, T>& block, double grad_factor) {
+void step(T* p, const T* g, void* const* states, int64_t n, const formula::HyperOf<Rule, T>& block,
+          double grad_factor) {
   constexpr int kStates = Rule::kStates;
   T* s[kStates > 0 ? kStates : 1] = {};  // in registers: stores through `p` might otherwise change them
-  for (int k = 0; k < kStates; ++k) s[k] = states[k];
+  for (int k = 0; k < kStates; ++k) s[k] = static_cast<T*>(states[k]);
   const auto hyper = formula::cast_hyper<Vec<T>>(block);
   const Vec<T> factor(formula::multiplier(static_cast<T>(grad_factor)));
   int64_t i = 0;

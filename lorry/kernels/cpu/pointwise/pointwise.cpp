@@ -44,10 +44,6 @@ void splat(const void* element, DType dtype, DType compute, Splat& to) {
 
 bool is_single(const PointwiseOperand& x) { return x.layout == nullptr || x.layout->numel() == 1; }
 
-bool same_sizes(const Layout& a, const Layout& b) {
-  return a.rank == b.rank && std::equal(a.sizes, a.sizes + a.rank, b.sizes);
-}
-
 char* advance(void* data, int64_t elements, DType dtype) {
   return static_cast<char*>(data) + elements * size_of(dtype);
 }

@@ -12,16 +12,17 @@ namespace lorry::kernels::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 #if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128
-void Words(formula::RandomKey key, uint64_t block, uint32_t* HWY_RESTRICT words, int64_t count) {
+void Words(uint64_t seed, uint64_t offset, uint64_t block, uint32_t* HWY_RESTRICT words, int64_t count) {
   for (int64_t b = 0; b < count; ++b) {
-    const formula::Words4 four = formula::random_block(key, block + static_cast<uint64_t>(b));
+    const formula::Words4 four =
+        formula::random_block(formula::RandomKey{seed, offset}, block + static_cast<uint64_t>(b));
     for (int i = 0; i < 4; ++i) words[4 * b + i] = four.word[i];
   }
 }
 #else
 // One block per 64-bit lane: the 32x32-bit product reads the low half of a lane and ignores the high half, so the
 // halves need no masking between rounds. Four vectors are in flight to hide the latency of the multiplier.
-void Words(formula::RandomKey key, uint64_t block, uint32_t* HWY_RESTRICT words, int64_t count) {
+void Words(uint64_t seed, uint64_t offset, uint64_t block, uint32_t* HWY_RESTRICT words, int64_t count) {
   using namespace formula;
   const hn::ScalableTag<uint64_t> d64;
   const hn::Repartition<uint32_t, decltype(d64)> d32;
@@ -36,10 +37,10 @@ void Words(formula::RandomKey key, uint64_t block, uint32_t* HWY_RESTRICT words,
     for (int f = 0; f < kFlight; ++f) {
       c0[f] = hn::Add(hn::Set(d64, block + static_cast<uint64_t>(b + f * lanes)), hn::Iota(d64, 0));
       c1[f] = hn::ShiftRight<32>(c0[f]);
-      c2[f] = hn::Set(d64, key.offset);
-      c3[f] = hn::Set(d64, key.offset >> 32);
+      c2[f] = hn::Set(d64, offset);
+      c3[f] = hn::Set(d64, offset >> 32);
     }
-    uint32_t key0 = static_cast<uint32_t>(key.seed), key1 = static_cast<uint32_t>(key.seed >> 32);
+    uint32_t key0 = static_cast<uint32_t>(seed), key1 = static_cast<uint32_t>(seed >> 32);
     for (int round = 0; round < kPhiloxRounds; ++round) {
       const V k0 = hn::Set(d64, key0), k1 = hn::Set(d64, key1);
       for (int f = 0; f < kFlight; ++f) {
@@ -113,8 +114,10 @@ HWY_EXPORT(NormalF64);
 HWY_EXPORT(AtMost);
 HWY_EXPORT(Dropout);
 
-void random_words(formula::RandomKey key, uint64_t block, uint32_t* words, int64_t count) {
-  HWY_DYNAMIC_DISPATCH(Words)(key.load(), block, words, count);
+void random_words(const formula::RandomKey& key, uint64_t block, uint32_t* words, int64_t count) {
+  const uint64_t seed = key.state ? key.state->seed : key.seed;
+  const uint64_t offset = key.state ? key.state->offset + key.offset : key.offset;
+  HWY_DYNAMIC_DISPATCH(Words)(seed, offset, block, words, count);
 }
 void uniform_tile(const uint32_t* words, float* out, int64_t count, float low, float high) {
   HWY_DYNAMIC_DISPATCH(UniformF32)(words, out, count, low, high);

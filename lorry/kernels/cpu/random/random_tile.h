@@ -15,7 +15,7 @@ inline constexpr int64_t kWordsUnit = 32;
 
 /// Computes the words of `count` blocks from `block` on, in order. `count` is a multiple of kWordsUnit, and at most a
 /// tile.
-void random_words(formula::RandomKey key, uint64_t block, uint32_t* words, int64_t count = kTileBlocks);
+void random_words(const formula::RandomKey& key, uint64_t block, uint32_t* words, int64_t count = kTileBlocks);
 
 /// Computes `count` values from as many words (twice as many for double). `count` is at most a tile, and even for
 /// normals.
