@@ -4,9 +4,13 @@
 #include <pthread.h>
 
 #include <cstdint>
+#include <cstdlib>
+#include <string_view>
+#include <vector>
 
 #include "lorry/base/class_name.h"
 #if LORRY_WITH_LIBDW
+#include <dwarf.h>
 #include <elfutils/libdw.h>
 #include <elfutils/libdwfl.h>
 #include <unistd.h>
@@ -58,7 +62,9 @@ class Modules {
   }
   ~Modules() { dwfl_end(session_); }
 
-  SourceLine at(uintptr_t address) {
+  /// The line of an address, and, if the function there is inlined, the lines of the calls that it was inlined from,
+  /// innermost first.
+  std::vector<SourceLine> at(uintptr_t address) {
     const std::scoped_lock lock(mutex_);
     Dwfl_Module* module = dwfl_addrmodule(session_, address);
     if (module == nullptr) {  // the first call, or a library opened since the last one
@@ -67,19 +73,44 @@ class Modules {
       dwfl_report_end(session_, nullptr, nullptr);
       module = dwfl_addrmodule(session_, address);
     }
-    if (module == nullptr) return {};
+    if (module == nullptr) return {{}};
     SourceLine found{.function = name_of_symbol(dwfl_module_addrname(module, address)), .file = {}};
     Dwarf_Addr bias = 0;
     Dwarf_Die* const unit = unit_of(module, address, bias);
-    if (Dwarf_Line* line = unit != nullptr ? dwarf_getsrc_die(unit, address - bias) : nullptr) {
+    if (unit == nullptr) return {found};
+    if (Dwarf_Line* line = dwarf_getsrc_die(unit, address - bias)) {
       dwarf_lineno(line, &found.line);
       if (const char* file = dwarf_linesrc(line, nullptr, nullptr)) found.file = file;
     }
-    return found;
+    std::vector<SourceLine> lines{found};
+    Dwarf_Die* scopes = nullptr;
+    const int count = dwarf_getscopes(unit, address - bias, &scopes);
+    for (int i = 0; i < count; ++i)
+      if (dwarf_tag(&scopes[i]) == DW_TAG_inlined_subroutine) lines.push_back(line_of_call(unit, &scopes[i], found));
+    std::free(scopes);
+    return lines;
   }
 
  private:
   explicit Modules(const Modules* parents) : parents_(parents) {}
+
+  /// The line that an inlined function was called from.
+  static SourceLine line_of_call(Dwarf_Die* unit, Dwarf_Die* inlined, SourceLine line) {
+    const auto number = [&](unsigned attribute) {
+      Dwarf_Attribute found;
+      Dwarf_Word value = 0;
+      dwarf_formudata(dwarf_attr(inlined, attribute, &found), &value);
+      return value;
+    };
+    Dwarf_Files* files = nullptr;
+    size_t count = 0;
+    const char* file = dwarf_getsrcfiles(unit, &files, &count) == 0
+                           ? dwarf_filesrc(files, number(DW_AT_call_file), nullptr, nullptr)
+                           : nullptr;
+    line.file = file == nullptr ? "" : file;
+    line.line = static_cast<int>(number(DW_AT_call_line));
+    return line;
+  }
 
   /// The compilation unit of an address; null without line information.
   static Dwarf_Die* unit_of(Dwfl_Module* module, Dwarf_Addr address, Dwarf_Addr& bias) {
@@ -102,6 +133,53 @@ class Modules {
   Dwfl* session_ = dwfl_begin(&kCallbacks);
 };
 #endif
+
+/// The lines of a call that returns to `address`: its own, and those that it was inlined from.
+std::vector<SourceLine> lines_of(const void* address) {
+  // The address of the call itself. The instruction after it may belong to another line, or to another function if the
+  // call does not return.
+  const uintptr_t call = reinterpret_cast<uintptr_t>(address) - 1;
+#if LORRY_WITH_LIBDW
+  return Modules::instance().at(call);
+#else
+  Dl_info info{};
+  dladdr(reinterpret_cast<const void*>(call), &info);
+  return {{.function = name_of_symbol(info.dli_sname), .file = {}}};
+#endif
+}
+
+/// A function's qualified name, without template arguments, parameters and return type:
+/// "std::vector<int> lorry::f<int>(int)" is "lorry::f".
+std::string qualified_name(std::string_view function) {
+  constexpr std::string_view kAnonymous = "(anonymous namespace)";
+  std::string name;
+  int depth = 0;
+  for (size_t i = 0; i < function.size(); ++i) {
+    if (function.substr(i).starts_with(kAnonymous)) {
+      name += "anonymous";
+      i += kAnonymous.size() - 1;
+    } else if (function[i] == '<') {
+      ++depth;
+    } else if (function[i] == '>') {
+      --depth;
+    } else if (depth <= 0) {
+      if (function[i] == '(') break;
+      name += function[i];
+    }
+  }
+  return name.substr(name.rfind(' ') + 1);
+}
+
+/// Whether a line is Lorry's or the standard library's.
+bool is_internal(const SourceLine& line) {
+  constexpr std::string_view kThisFile = "base/call_stack.cpp", kPath = __FILE__;
+  constexpr std::string_view kSources = kPath.substr(0, kPath.size() - kThisFile.size());
+  if (!line.file.empty())
+    return line.file.starts_with(kSources) || line.file.find("/include/lorry/") != std::string::npos ||
+           line.file.find("/include/c++/") != std::string::npos;
+  const std::string name = qualified_name(line.function);
+  return name.empty() || name.starts_with("lorry::") || name.starts_with("std::") || name.starts_with("__");
+}
 
 }  // namespace
 
@@ -129,17 +207,17 @@ class Modules {
 int call_stack(std::span<const void*>) noexcept { return 0; }
 #endif
 
-SourceLine source_line(const void* address) {
-  // The address of the call itself. The instruction after it may belong to another line, or to another function if the
-  // call does not return.
-  const uintptr_t call = reinterpret_cast<uintptr_t>(address) - 1;
-#if LORRY_WITH_LIBDW
-  return Modules::instance().at(call);
-#else
-  Dl_info info{};
-  dladdr(reinterpret_cast<const void*>(call), &info);
-  return {.function = name_of_symbol(info.dli_sname), .file = {}};
-#endif
+SourceLine source_line(const void* address) { return lines_of(address)[0]; }
+
+SourceLine calling_line(std::span<const void* const> frames) {
+  for (const void* frame : frames)
+    for (SourceLine& line : lines_of(frame))
+      if (!is_internal(line)) return std::move(line);
+  return {};
+}
+
+std::string describe(const SourceLine& line) {
+  return line.file.empty() ? line.function : line.file + ":" + std::to_string(line.line);
 }
 
 }  // namespace lorry

@@ -32,4 +32,12 @@ struct SourceLine {
 /// its symbols and lines, which takes milliseconds. May be called on any thread.
 SourceLine source_line(const void* address);
 
+/// The innermost line of a program that uses Lorry, among the entries of call_stack: Lorry's own functions and the
+/// standard library's are passed over, also where they are inlined. Without line information a name is all that there
+/// is; nothing if every frame is Lorry's or has no name.
+SourceLine calling_line(std::span<const void* const> frames);
+
+/// "train.cpp:31", or the function's name without a line; empty if both are unknown.
+std::string describe(const SourceLine& line);
+
 }  // namespace lorry

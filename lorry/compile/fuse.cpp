@@ -1,15 +1,12 @@
 #include "lorry/compile/fuse.h"
 
 #include <algorithm>
-#include <bit>
 #include <map>
 #include <optional>
 #include <span>
 
 #include "lorry/compile/columns.h"
-#include "lorry/kernels/backend.h"
-#include "lorry/ops/creation.h"
-#include "lorry/ops/pointwise_call.h"
+#include "lorry/compile/pointwise_step.h"
 
 namespace lorry::compiler {
 namespace {
@@ -18,14 +15,6 @@ using namespace trace;
 using kernels::Extent;
 using kernels::FusedStep;
 using kernels::RowStep;
-
-/// A tensor that promotes like an argument; its elements are 1.
-const Tensor& stand_in(const Argument& x) {
-  static thread_local std::map<std::pair<DType, bool>, Tensor> made;
-  Tensor& t = made[{x.dtype, x.window.layout.rank > 0}];
-  if (!t.defined()) t = ones(x.window.layout.rank > 0 ? Dims{1} : Dims{}, {x.dtype, kCPU});
-  return t;
-}
 
 /// How a node can run in a unit: as a pointwise step, as a row step, as a sum, or not at all.
 struct Candidate {
@@ -48,6 +37,7 @@ struct UnitDraft {
   std::vector<int> needs;       ///< the units whose results it reads
   std::vector<int> users;       ///< the units that read its results
   int rank = 0;                 ///< greater than the rank of every unit it needs
+  int merged_into = -1;         ///< the unit that has its nodes, if they were moved
 };
 
 class Fuser {
@@ -66,6 +56,7 @@ class Fuser {
 
   std::vector<Unit> run(bool column_sums) {
     for (size_t n = 0; n < graph_.nodes.size(); ++n) place(static_cast<int32_t>(n));
+    merge_siblings();
     count_reads();
     for (size_t n = 0; n < graph_.nodes.size() && column_sums; ++n) join_sum(static_cast<int32_t>(n));
     if (column_sums) count_reads();
@@ -231,9 +222,16 @@ class Fuser {
            both.layouts.size() <= static_cast<size_t>(kernels::kMaxFusedLayouts);
   }
 
+  /// The unit that has the nodes of a unit now.
+  int merged_into(int u) {
+    while (draft(u).merged_into >= 0) u = draft(u).merged_into;
+    return u;
+  }
+
   /// Moves the nodes of v to u.
   void merge(int u, int v) {
     UnitDraft &to = draft(u), from = std::exchange(draft(v), UnitDraft());
+    draft(v).merged_into = u;
     if (from.unit.kind == Unit::row) to.unit.kind = Unit::row, to.unit.rows = from.unit.rows;
     for (const int32_t n : from.unit.nodes) unit_of_[static_cast<size_t>(n)] = u;
     to.unit.nodes.insert(to.unit.nodes.end(), from.unit.nodes.begin(), from.unit.nodes.end());
@@ -251,6 +249,43 @@ class Fuser {
       std::erase(draft(user).needs, v);
       if (user != u) add_need(user, u);
     }
+  }
+
+  /// Merges maps, and units over the same rows, that read the same memory at nearly the same time: it is then read
+  /// once. Not those further apart, whose results would be held in between.
+  void merge_siblings() {
+    constexpr int32_t kNearby = 16;  // nodes
+    std::vector<std::vector<int>> readers(graph_.values.size());
+    for (size_t u = 0; u < drafts_.size(); ++u)
+      for (const UnitOperand& x : drafts_[u].inputs)
+        if (x.x->kind == Argument::value && x.extent == Extent::wide)
+          readers[static_cast<size_t>(x.x->value_index)].push_back(static_cast<int>(u));
+    for (const std::vector<int>& list : readers)
+      for (size_t i = 0; i < list.size(); ++i)
+        for (size_t k = i + 1; k < list.size(); ++k) {
+          const int u = merged_into(list[i]), v = merged_into(list[k]);
+          const UnitDraft &a = draft(u), &b = draft(v);
+          if (u == v || a.unit.kind != b.unit.kind || distance(a.unit, b.unit) > kNearby || !keeps_its_kernel(a, b))
+            continue;
+          if (may_merge(u, v)) merge(u, v);
+        }
+  }
+
+  /// The number of nodes between two units.
+  static int32_t distance(const Unit& a, const Unit& b) {
+    return std::max(b.nodes.front() - a.nodes.back(), a.nodes.front() - b.nodes.back());
+  }
+
+  /// On the CPU only chains of f32 are computed in vector registers, so others do not join them.
+  bool keeps_its_kernel(const UnitDraft& a, const UnitDraft& b) const {
+    if (a.unit.kind == Unit::row || !value(node(a.unit.nodes[0]).results[0]).device.is_cpu()) return true;
+    const auto is_chain = [&](const UnitDraft& d) {
+      return std::ranges::all_of(d.unit.nodes, [&](int32_t n) {
+        const FusedStep& step = *candidates_[static_cast<size_t>(n)].map;
+        return step.dtype == kF32 && (step.kind == FusedStep::convert || step.compute == kF32);
+      });
+    };
+    return is_chain(a) == is_chain(b);
   }
 
   std::string why_not_map(int32_t n, int u) {
@@ -540,39 +575,6 @@ class Fuser {
 };
 
 }  // namespace
-
-std::optional<FusedStep> pointwise_step(const Graph& graph, const Node& node) {
-  if (node.results.size() != 1 || node.results[0] < 0) return std::nullopt;
-  const Value& result = graph.values[static_cast<size_t>(node.results[0])];
-  if (kernels::backend(result.device).fused == nullptr) return std::nullopt;
-  FusedStep step;
-  step.dtype = result.dtype;
-  if (node.op == Op::cast || node.op == Op::clone) {
-    step.kind = FusedStep::convert;
-    return step;
-  }
-  if ((node.op == Op::copy || node.op == Op::fill) && node.form == Node::in_place &&
-      node.targets[0].kind == Argument::uninitialised && is_whole(node.targets[0].window, result)) {
-    step.kind = FusedStep::convert;
-    step.in[0] = 1;
-    return step;
-  }
-  if (row(node.op).kind != OpKind::pointwise || node.form != Node::pure) return std::nullopt;
-  std::vector<Operand> operands;
-  for (const Argument& x : node.arguments) {
-    if (x.kind != Argument::number && x.kind != Argument::value) return std::nullopt;
-    operands.push_back(x.kind == Argument::number ? Operand(x.scalar) : Operand(stand_in(x)));
-  }
-  const ModeScope nobody_listens(0, kListenerModes);
-  const ops::Resolved resolved = ops::resolve(node.op, operands);
-  if (resolved.converts || resolved.depends_on_values) return std::nullopt;
-  step.op = resolved.row;
-  step.compute = resolved.compute;
-  step.result = resolved.result;
-  step.arity = static_cast<int8_t>(row(resolved.row).arity);
-  for (int16_t k = 0; k < step.arity; ++k) step.in[k] = k;
-  return step;
-}
 
 bool is_fusible(const Graph& graph, const Node& node) {
   std::string why;

@@ -2,7 +2,6 @@
 
 // Fusion: decides which nodes of a graph run together.
 
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -46,9 +45,6 @@ struct Unit {
   /// why its last node did not join an earlier unit; empty if there was none that it could have joined
   std::string refused;
 };
-
-/// A node as a pointwise step, if it is pointwise. Operands are numbered like its arguments.
-std::optional<kernels::FusedStep> pointwise_step(const trace::Graph& graph, const trace::Node& node);
 
 /// Whether a node can be fused with others: it is pointwise, or an operator over rows.
 bool is_fusible(const trace::Graph& graph, const trace::Node& node);

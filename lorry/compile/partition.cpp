@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "lorry/compile/fuse.h"
 #include "lorry/compile/min_cut.h"
+#include "lorry/compile/pointwise_step.h"
 #include "lorry/formula/formulas.h"
 
 namespace lorry::compiler {

@@ -7,6 +7,7 @@
 #include "lorry/compile/joined.h"
 #include "lorry/compile/run.h"
 #include "lorry/compile/simplify.h"
+#include "lorry/compile/verify.h"
 #include "lorry/trace/placement.h"
 
 namespace lorry::compiler {
@@ -45,6 +46,7 @@ std::vector<Unit> units_of(const Graph& graph, Epilogues epilogues) {
   std::vector<Unit> units = fuse(graph, epilogues == Epilogues::fast);
   if (epilogues != Epilogues::none) join_products(graph, units, epilogues == Epilogues::all);
   join_operators(graph, units, epilogues == Epilogues::none);
+  verify(graph, units);
   return units;
 }
 

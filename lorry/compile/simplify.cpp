@@ -4,6 +4,8 @@
 #include <map>
 #include <set>
 
+#include "lorry/compile/fold.h"
+
 namespace lorry::compiler {
 namespace {
 
@@ -56,6 +58,14 @@ class Rebuilder {
     for (Argument& x : node.targets) map(x);
     if (row(node.op).kind == OpKind::pointwise && node.form == Node::in_place && node.results[0] >= 0)
       return add_pure(node);
+    if (row(node.op).kind == OpKind::pointwise && node.form == Node::pure && node.results[0] >= 0) {
+      const Value& result = from_.values[static_cast<size_t>(node.results[0])];
+      replace_filled_operands(to_, node, result);
+      if (const int32_t same = repeated_value(to_, node, result); same >= 0) {
+        value_of_[static_cast<size_t>(node.results[0])] = same;
+        return;
+      }
+    }
     emit(node, node.results);
   }
 
@@ -161,8 +171,10 @@ class Rebuilder {
     const int32_t old = x.value_index;
     map(x);
     if (shared) return;
+    const bool was_made = from_.values[static_cast<size_t>(old)].node >= 0;
+    const bool is_made = to_.values[static_cast<size_t>(x.value_index)].node >= 0;
     const auto [first, is_first] = given_.try_emplace(x.value_index, old);
-    if (is_first || first->second == old) return;
+    if ((is_first || first->second == old) && is_made == was_made) return;
     const auto [copied, is_new] = copies_.try_emplace(old, -1);
     if (is_new) copied->second = add_clone(x.value_index);
     x.value_index = copied->second;

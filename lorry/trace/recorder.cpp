@@ -5,6 +5,7 @@
 
 #include "lorry/autograd/grad_mode.h"
 #include "lorry/autograd/node.h"
+#include "lorry/base/call_stack.h"
 #include "lorry/base/scope.h"
 #include "lorry/ops/dispatch/door.h"
 #include "lorry/ops/ops.h"
@@ -227,9 +228,17 @@ void Recorder::find_survivors(const std::vector<uint64_t>& on_tape) {
 
 void Recorder::obstacle(std::string what) {
   const std::string scope = Scope::path();
-  const char* running = running_or("the function");
-  recording_.obstacles.push_back(scope.empty() ? fmt::format("{}: {}", running, what)
-                                               : fmt::format("{}, in {}: {}", running, scope, what));
+  std::string text = running_or("the function");
+  if (!scope.empty()) text += ", in " + scope;
+  text += ": " + what;
+  if (tracing_.has_value()) {  // the function is running
+    const void* frames[64];
+    const int count = call_stack(frames);
+    if (const std::string line = describe(calling_line(std::span(frames).first(static_cast<size_t>(count))));
+        !line.empty())
+      text += fmt::format(" ({})", line);
+  }
+  recording_.obstacles.push_back(std::move(text));
 }
 
 void Recorder::note_leaf(const Tensor& x) {

@@ -92,6 +92,30 @@ TEST(CompileFunction, takes_and_gives_all_kinds_of_arguments) {
   EXPECT_EQ(pair.stats().hits, 1);
 }
 
+TEST(CompileFunction, gives_as_many_results_as_the_arguments_and_their_elements_ask_for) {
+  LORRY_NEEDS_FUSED_KERNELS();
+  const auto powers = compile([](const Tensor& x, int count) {
+    std::vector<Tensor> all;
+    for (int k = 0; k < count; ++k) all.push_back((k == 0 ? x : all.back()) * x + 1);
+    return all;
+  });
+  const auto halves = compile([](const Tensor& x) {
+    std::vector<Tensor> all{x * 2 + 1};
+    while (all.back().sum().item<float>() > 10) all.push_back(all.back() * 0.5 - 1);
+    return all;
+  });
+  for (const int count : {2, 3, 0, 2, 3}) {
+    const Tensor x = full({16}, count + 0.5);
+    EXPECT_EQ(powers(x, count).size(), static_cast<size_t>(count));
+    std::vector<Tensor> expected{x * 2 + 1};
+    while (expected.back().sum().item<float>() > 10) expected.push_back(expected.back() * 0.5 - 1);
+    const std::vector<Tensor> got = halves(x);
+    ASSERT_EQ(got.size(), expected.size());
+    for (size_t i = 0; i < got.size(); ++i) EXPECT_EQ(bits_of(got[i]), bits_of(expected[i]));
+  }
+  EXPECT_EQ(powers.stats().recordings, 3);
+}
+
 TEST(CompileFunction, records_again_for_what_differs_and_says_why) {
   LORRY_NEEDS_FUSED_KERNELS();
   const auto f = compile([](const Tensor& x, const Tensor& y) { return (x + y) * x; });

@@ -148,6 +148,20 @@ TEST(CompiledGradients, pass_through_on_both_sides_and_twice) {
   EXPECT_GT(compiled.stats().hits, 3);
 }
 
+TEST(CompiledGradients, of_what_repeats_an_argument_or_another_result) {
+  for (const auto& f : std::vector<Function>{
+           [](const Tensors& x) { return Tensors{x[0] * 1}; },
+           [](const Tensors& x) {
+             return Tensors{x[0] / 1, (x[0] - 0).exp(), x[0].neg().neg()};
+           },
+           [](const Tensors& x) {
+             const Tensor y = x[0].exp();
+             return Tensors{y * 1, y, y + -0.0, y * 2 + zeros_like(y)};
+           },
+       })
+    expect_same_gradients(f, leaves({{6, 5}}));
+}
+
 TEST(CompiledGradients, of_results_that_nothing_depends_on_are_zero) {
   LORRY_NEEDS_FUSED_KERNELS();
   const auto f = compile(

@@ -6,8 +6,10 @@
 #include "lorry/compile/compile.h"
 #include "lorry/compile/program.h"
 #include "lorry/compile/simplify.h"
+#include "lorry/compile/verify.h"
 #include "lorry/ops/random_capture.h"
 #include "tests/compile/fused_devices.h"
+#include "tests/support/message.h"
 #include "tests/support/scale.h"
 #include "tests/trace/draws.h"
 #include "tests/trace/random_programs.h"
@@ -91,6 +93,69 @@ TEST(Compile, chains_of_f32) {
       x[1].sub_(x[0].square());
       return Tensors{a, f.clamp(-1, 1), addcmul(d, e, f, 0.5)};
     });
+}
+
+TEST(Compile, units_that_read_the_same_memory_are_one) {
+  LORRY_NEEDS_FUSED_KERNELS();
+  const auto units = [](const std::vector<Dims>& sizes, const Function& f) {
+    return unit_sizes(expect_compiled(randoms(sizes), f));
+  };
+  EXPECT_EQ(units({{300, 70}},
+                  [](const Tensors& x) {
+                    return Tensors{x[0].sin() * 2, x[0].cos() + 1};
+                  }),
+            std::vector<size_t>{4});
+  EXPECT_EQ(units({{300, 70}, {300, 70}},
+                  [](const Tensors& x) {
+                    return Tensors{x[0] * 2, x[1] * 3, x[0] - x[1]};
+                  }),
+            std::vector<size_t>{3});
+  // One needs the other by way of a third.
+  EXPECT_EQ(units({{30, 30}},
+                  [](const Tensors& x) {
+                    const Tensor y = (x[0] * 2).t().contiguous().matmul(x[0]);
+                    return Tensors{y * x[0]};
+                  })
+                .size(),
+            4u);
+  if (!has_row_kernels()) return;
+  EXPECT_EQ(units({{30, 64}},
+                  [](const Tensors& x) {
+                    return Tensors{x[0].mean({-1}), x[0].abs().amax({-1}), softmax(x[0], -1)};
+                  }),
+            std::vector<size_t>{4});
+}
+
+TEST(Compile, units_that_do_not_compute_the_graph_are_refused) {
+  LORRY_NEEDS_FUSED_KERNELS();
+  const Traced traced = run_traced(
+      randoms({{30}, {30}}),
+      [](const Tensors& x) {
+        const Tensor y = (x[0] * 2).exp(), z = y.cumsum(0);
+        return Tensors{y, (z + x[1]).sin()};
+      },
+      1);
+  const trace::Graph graph = compiler::simplify(traced.graph);
+  const std::vector<compiler::Unit> units = compiler::fuse(graph);
+  ASSERT_EQ(units.size(), 3u);
+  compiler::verify(graph, units);
+  const auto error = [&](const std::function<void(std::vector<compiler::Unit>&)>& spoil) {
+    std::vector<compiler::Unit> bad = units;
+    spoil(bad);
+    return message<CompileError>([&] { compiler::verify(graph, bad); });
+  };
+  using Units = std::vector<compiler::Unit>;
+  EXPECT_NE(error([](Units& u) { u.pop_back(); }).find("in no unit"), std::string::npos);
+  EXPECT_NE(error([](Units& u) { u.push_back(u[0]); }).find("in two units"), std::string::npos);
+  EXPECT_NE(error([](Units& u) { u[1].nodes.clear(); }).find("no nodes"), std::string::npos);
+  EXPECT_NE(error([](Units& u) { u[1].nodes = {99}; }).find("no such node"), std::string::npos);
+  EXPECT_NE(error([](Units& u) { std::swap(u[0], u[1]); }).find("later unit"), std::string::npos);
+  EXPECT_NE(error([](Units& u) { std::swap(u[0].nodes[0], u[0].nodes[1]); }).find("later step"), std::string::npos);
+  EXPECT_NE(error([](Units& u) { u[0].steps.pop_back(); }).find("number of steps"), std::string::npos);
+  EXPECT_NE(error([](Units& u) { u[0].steps[0].in[0] = 9; }).find("register"), std::string::npos);
+  EXPECT_NE(error([](Units& u) { u[0].output_registers[0] = 0; }).find("writes an input"), std::string::npos);
+  EXPECT_NE(error([](Units& u) { u[0].outputs.clear(); }).find("do not match"), std::string::npos);
+  EXPECT_NE(error([](Units& u) { u[0].outputs[0] = u[2].outputs[0]; }).find("does not write"), std::string::npos);
 }
 
 TEST(Compile, a_write_in_place_stays_in_place) {
@@ -221,6 +286,54 @@ TEST(Compile, equal_calls_are_made_once_and_dead_ones_not_at_all) {
     return Tensors{a * b};
   });
   EXPECT_EQ(program->graph().nodes.size(), 3u);
+}
+
+TEST(Compile, what_changes_no_bit_is_not_computed) {
+  const auto nodes = [](const Function& f) {
+    return expect_compiled(randoms({{30}, {4, 30}}), f)->graph().nodes.size();
+  };
+  EXPECT_EQ(nodes([](const Tensors& x) { return Tensors{(x[0] * 1 / 1 - 0).exp() + -0.0}; }), 1u);
+  EXPECT_EQ(nodes([](const Tensors& x) {
+              return Tensors{x[0].exp().neg().neg(), x[0].sin().abs().abs().floor().floor()};
+            }),
+            4u);
+  EXPECT_EQ(nodes([](const Tensors& x) {
+              const Tensor y = x[0].exp();
+              return Tensors{where(x[0].gt(0), y, y), maximum(y, y) * 2};
+            }),
+            2u);
+  EXPECT_EQ(nodes([](const Tensors& x) { return Tensors{(x[0].to(kI32) * 3 + 0).to(kF32)}; }), 3u);
+  // These change bits: of -0, of the sizes, or of the dtype.
+  EXPECT_EQ(nodes([](const Tensors& x) { return Tensors{x[0].neg().relu().neg() + 0}; }), 4u);
+  EXPECT_EQ(nodes([](const Tensors& x) {
+              return Tensors{maximum(x[1], x[0]) * ones({2, 4, 30}), x[0].to(kI32) * 1.0};
+            }),
+            5u);
+}
+
+TEST(Compile, tensors_of_one_number_are_not_read) {
+  const auto program = expect_compiled(randoms({{4, 30}}), [](const Tensors& x) {
+    const Tensor half = x[0].to(kBF16);
+    return Tensors{x[0] + full_like(x[0], 0.1), full({30}, 3.0) * x[0], half * full({4, 30}, 0.1, {kBF16}),
+                   x[0].gt(zeros({1})), x[0].to(kI32) - full({4, 30}, 1 << 20, {kI32})};
+  });
+  for (const trace::Node& node : program->graph().nodes)
+    EXPECT_NE(node.op, Op::fill) << trace::to_string(program->graph());
+  // The result takes its sizes or its dtype from these.
+  expect_compiled(randoms({{30}}), [](const Tensors& x) {
+    return Tensors{x[0] + ones({4, 30}), x[0].to(kBF16) * ones({30}), x[0].gt(0) * ones({30}, {kBool}),
+                   pow(x[0], full({30}, 2))};
+  });
+}
+
+TEST(Compile, what_repeats_an_argument_is_memory_of_its_own) {
+  expect_compiled(randoms({{30}}), [](const Tensors& x) { return Tensors{x[0] * 1, x[0] / 1}; });
+  expect_compiled(randoms({{30}, {30}}), [](const Tensors& x) {
+    const Tensor y = x[0] * 1;
+    x[0].add_(1);
+    x[1].mul_(1);
+    return Tensors{y, x[1]};
+  });
 }
 
 TEST(Compile, equal_results_are_memory_of_their_own) {

@@ -167,6 +167,35 @@ TEST_F(KernelCacheTest, a_folder_that_others_can_write_is_not_used_and_warned_of
   EXPECT_NE(warnings_[0].find("it must be a folder of this user with mode 0700"), std::string::npos) << warnings_[0];
 }
 
+TEST_F(KernelCacheTest, a_folder_that_may_only_be_read_gives_its_kernels_and_costs_one_warning) {
+  put(key_of("a"), "binary of a");
+  constexpr uid_t kNobody = 65'534;
+  const bool is_root = ::geteuid() == 0;  // which may write everywhere
+  if (is_root) {
+    ASSERT_EQ(::chmod(root_.c_str(), 0755), 0);
+    ASSERT_EQ(::chown(file().c_str(), kNobody, kNobody), 0);
+    ASSERT_EQ(::chown(folder().c_str(), kNobody, kNobody), 0);
+  }
+  ASSERT_EQ(::chmod(folder().c_str(), 0500), 0);
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    if (is_root && ::setuid(kNobody) != 0) ::_exit(3);
+    KernelCache cache(folder());
+    cache.put(key_of("b"), "binary of b");
+    cache.put(key_of("c"), "binary of c");
+    const auto a = cache.find(key_of("a")), b = cache.find(key_of("b"));
+    const bool right = a && *a == "binary of a" && b && *b == "binary of b";
+    ::_exit(!right ? 1 : warnings_.size() != 1 ? 2 : 0);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  ASSERT_EQ(::chmod(folder().c_str(), 0700), 0);
+  EXPECT_EQ(files(), 1U);
+}
+
 TEST_F(KernelCacheTest, a_folder_that_cannot_be_made_costs_one_warning) {
   write(root_ / "a", "a file where the folder should be");
   KernelCache cache(folder());

@@ -128,12 +128,34 @@ class Program {
     }
   }
 
+  /// Operators that change nothing, or only the sign of a zero.
+  Tensor neutral(const Tensor& x) {
+    switch (below(7)) {
+      case 0:
+        return x.div(1);
+      case 1:
+        return x.sub(0);
+      case 2:
+        return x.is_floating_point() ? x.add(-0.0) : x.add(0);
+      case 3:
+        return x.neg().neg();
+      case 4:
+        return x.abs().abs();
+      case 5:
+        return x.add(full(x.sizes(), below(3), {x.dtype(), x.device()}));
+      default:
+        return full({}, below(3), {x.dtype(), x.device()}).mul(x);
+    }
+  }
+
   void binary() {
     const Tensor x = number(any()), y = number(partner(x));
-    switch (below(8)) {
+    switch (below(9)) {
       case 0:
         return add(x.to(kF32).sub(y));
       case 1:
+        return add(neutral(x));
+      case 7:
         return add(x.mul(y));
       case 2:
         return add(maximum(x, y));
@@ -142,7 +164,7 @@ class Program {
       case 4:
         return add(where(x.gt(0), x, y));
       case 5:
-        return add(x.add(below(5)));
+        return add(below(2) == 0 ? x.add(below(5)) : x.mul(below(3)));
       case 6:
         return add(x.to(kF32).div(y.to(kF32).abs().add(1.5)));
       default:
