@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "lorry/base/class_name.h"
@@ -83,10 +84,15 @@ class Modules {
       if (const char* file = dwarf_linesrc(line, nullptr, nullptr)) found.file = file;
     }
     std::vector<SourceLine> lines{found};
+    // dwarf_getscopes stops at the innermost inlined function; dwarf_getscopes_die walks out of all of them.
     Dwarf_Die* scopes = nullptr;
-    const int count = dwarf_getscopes(unit, address - bias, &scopes);
+    int count = dwarf_getscopes(unit, address - bias, &scopes);
+    if (count <= 0) return lines;
+    Dwarf_Die innermost = scopes[0];
+    std::free(std::exchange(scopes, nullptr));
+    count = dwarf_getscopes_die(&innermost, &scopes);
     for (int i = 0; i < count; ++i)
-      if (dwarf_tag(&scopes[i]) == DW_TAG_inlined_subroutine) lines.push_back(line_of_call(unit, &scopes[i], found));
+      if (dwarf_tag(&scopes[i]) == DW_TAG_inlined_subroutine) add_line_of_call(unit, &scopes[i], lines);
     std::free(scopes);
     return lines;
   }
@@ -94,22 +100,20 @@ class Modules {
  private:
   explicit Modules(const Modules* parents) : parents_(parents) {}
 
-  /// The line that an inlined function was called from.
-  static SourceLine line_of_call(Dwarf_Die* unit, Dwarf_Die* inlined, SourceLine line) {
-    const auto number = [&](unsigned attribute) {
+  /// Adds the line that an inlined function was called from, if it is known.
+  static void add_line_of_call(Dwarf_Die* unit, Dwarf_Die* inlined, std::vector<SourceLine>& lines) {
+    const auto number = [&](unsigned attribute, Dwarf_Word& value) {
       Dwarf_Attribute found;
-      Dwarf_Word value = 0;
-      dwarf_formudata(dwarf_attr(inlined, attribute, &found), &value);
-      return value;
+      return dwarf_formudata(dwarf_attr(inlined, attribute, &found), &value) == 0;
     };
     Dwarf_Files* files = nullptr;
     size_t count = 0;
-    const char* file = dwarf_getsrcfiles(unit, &files, &count) == 0
-                           ? dwarf_filesrc(files, number(DW_AT_call_file), nullptr, nullptr)
-                           : nullptr;
-    line.file = file == nullptr ? "" : file;
-    line.line = static_cast<int>(number(DW_AT_call_line));
-    return line;
+    Dwarf_Word file = 0, line = 0;
+    if (!number(DW_AT_call_file, file) || !number(DW_AT_call_line, line) ||
+        dwarf_getsrcfiles(unit, &files, &count) != 0)
+      return;
+    if (const char* path = dwarf_filesrc(files, file, nullptr, nullptr))
+      lines.push_back({.function = lines[0].function, .file = path, .line = static_cast<int>(line)});
   }
 
   /// The compilation unit of an address; null without line information.
@@ -133,20 +137,6 @@ class Modules {
   Dwfl* session_ = dwfl_begin(&kCallbacks);
 };
 #endif
-
-/// The lines of a call that returns to `address`: its own, and those that it was inlined from.
-std::vector<SourceLine> lines_of(const void* address) {
-  // The address of the call itself. The instruction after it may belong to another line, or to another function if the
-  // call does not return.
-  const uintptr_t call = reinterpret_cast<uintptr_t>(address) - 1;
-#if LORRY_WITH_LIBDW
-  return Modules::instance().at(call);
-#else
-  Dl_info info{};
-  dladdr(reinterpret_cast<const void*>(call), &info);
-  return {{.function = name_of_symbol(info.dli_sname), .file = {}}};
-#endif
-}
 
 /// A function's qualified name, without template arguments, parameters and return type:
 /// "std::vector<int> lorry::f<int>(int)" is "lorry::f".
@@ -174,11 +164,12 @@ std::string qualified_name(std::string_view function) {
 bool is_internal(const SourceLine& line) {
   constexpr std::string_view kThisFile = "base/call_stack.cpp", kPath = __FILE__;
   constexpr std::string_view kSources = kPath.substr(0, kPath.size() - kThisFile.size());
-  if (!line.file.empty())
+  if (!line.file.empty() && kSources.starts_with('/'))  // otherwise the paths of the build were mapped to others
     return line.file.starts_with(kSources) || line.file.find("/include/lorry/") != std::string::npos ||
            line.file.find("/include/c++/") != std::string::npos;
   const std::string name = qualified_name(line.function);
-  return name.empty() || name.starts_with("lorry::") || name.starts_with("std::") || name.starts_with("__");
+  return name.empty() || name.starts_with("lorry::") || name.starts_with("std::") || name.starts_with("_") ||
+         name == "start_thread" || name == "clone" || name == "clone3";
 }
 
 }  // namespace
@@ -207,11 +198,24 @@ bool is_internal(const SourceLine& line) {
 int call_stack(std::span<const void*>) noexcept { return 0; }
 #endif
 
-SourceLine source_line(const void* address) { return lines_of(address)[0]; }
+std::vector<SourceLine> source_lines(const void* address) {
+  // The address of the call itself. The instruction after it may belong to another line, or to another function if the
+  // call does not return.
+  const uintptr_t call = reinterpret_cast<uintptr_t>(address) - 1;
+#if LORRY_WITH_LIBDW
+  return Modules::instance().at(call);
+#else
+  Dl_info info{};
+  dladdr(reinterpret_cast<const void*>(call), &info);
+  return {{.function = name_of_symbol(info.dli_sname), .file = {}}};
+#endif
+}
+
+SourceLine source_line(const void* address) { return source_lines(address)[0]; }
 
 SourceLine calling_line(std::span<const void* const> frames) {
   for (const void* frame : frames)
-    for (SourceLine& line : lines_of(frame))
+    for (SourceLine& line : source_lines(frame))
       if (!is_internal(line)) return std::move(line);
   return {};
 }

@@ -13,6 +13,7 @@
 
 #include <span>
 #include <string>
+#include <vector>
 
 namespace lorry {
 
@@ -31,6 +32,9 @@ struct SourceLine {
 /// The source line of the call that returns to `address`, an entry of call_stack. The first look-up in a module reads
 /// its symbols and lines, which takes milliseconds. May be called on any thread.
 SourceLine source_line(const void* address);
+
+/// The same, and behind it the lines of the calls from which the function there was inlined, innermost first.
+std::vector<SourceLine> source_lines(const void* address);
 
 /// The innermost line of a program that uses Lorry, among the entries of call_stack: Lorry's own functions and the
 /// standard library's are passed over, also where they are inlined. Without line information a name is all that there

@@ -7,6 +7,7 @@
 
 #include "lorry/compile/columns.h"
 #include "lorry/compile/pointwise_step.h"
+#include "lorry/kernels/backend.h"
 
 namespace lorry::compiler {
 namespace {
@@ -171,7 +172,7 @@ class Fuser {
     return {};
   }
 
-  /// Whether two units can be merged. A node of the first reads the second.
+  /// Whether two units can be merged: neither needs the other by way of a third.
   bool may_merge(int u, int v) {
     const UnitDraft &a = draft(u), &b = draft(v);
     const int32_t first = a.unit.nodes[0], other = b.unit.nodes[0];
@@ -251,41 +252,47 @@ class Fuser {
     }
   }
 
-  /// Merges maps, and units over the same rows, that read the same memory at nearly the same time: it is then read
-  /// once. Not those further apart, whose results would be held in between.
+  /// Merges maps, and units over the same rows, that read the same elements: they are then read once. Not those that are
+  /// further apart than kNearby nodes, whose results would be held in between.
   void merge_siblings() {
-    constexpr int32_t kNearby = 16;  // nodes
-    std::vector<std::vector<int>> readers(graph_.values.size());
+    constexpr int32_t kNearby = 16;
+    struct Reader {
+      int unit;
+      const Argument* x;
+    };
+    std::vector<std::vector<Reader>> readers(graph_.values.size());
     for (size_t u = 0; u < drafts_.size(); ++u)
       for (const UnitOperand& x : drafts_[u].inputs)
         if (x.x->kind == Argument::value && x.extent == Extent::wide)
-          readers[static_cast<size_t>(x.x->value_index)].push_back(static_cast<int>(u));
-    for (const std::vector<int>& list : readers)
+          readers[static_cast<size_t>(x.x->value_index)].push_back({static_cast<int>(u), x.x});
+    for (const std::vector<Reader>& list : readers)
       for (size_t i = 0; i < list.size(); ++i)
         for (size_t k = i + 1; k < list.size(); ++k) {
-          const int u = merged_into(list[i]), v = merged_into(list[k]);
+          const int u = merged_into(list[i].unit), v = merged_into(list[k].unit);
           const UnitDraft &a = draft(u), &b = draft(v);
-          if (u == v || a.unit.kind != b.unit.kind || distance(a.unit, b.unit) > kNearby || !keeps_its_kernel(a, b))
+          if (u == v || !is_same(*list[i].x, *list[k].x) || a.unit.kind != b.unit.kind ||
+              distance(a.unit, b.unit) > kNearby || is_chain(a) != is_chain(b))
             continue;
           if (may_merge(u, v)) merge(u, v);
         }
   }
 
-  /// The number of nodes between two units.
+  /// How many nodes later the later of two units begins than the other ends; not positive where they interleave.
   static int32_t distance(const Unit& a, const Unit& b) {
     return std::max(b.nodes.front() - a.nodes.back(), a.nodes.front() - b.nodes.back());
   }
 
-  /// On the CPU only chains of f32 are computed in vector registers, so others do not join them.
-  bool keeps_its_kernel(const UnitDraft& a, const UnitDraft& b) const {
-    if (a.unit.kind == Unit::row || !value(node(a.unit.nodes[0]).results[0]).device.is_cpu()) return true;
-    const auto is_chain = [&](const UnitDraft& d) {
-      return std::ranges::all_of(d.unit.nodes, [&](int32_t n) {
-        const FusedStep& step = *candidates_[static_cast<size_t>(n)].map;
-        return step.dtype == kF32 && (step.kind == FusedStep::convert || step.compute == kF32);
-      });
-    };
-    return is_chain(a) == is_chain(b);
+  /// Whether a map's kernel would be slower if it computed anything but chains too.
+  bool is_chain(const UnitDraft& d) const {
+    const Device device = value(node(d.unit.nodes[0]).results[0]).device;
+    const auto may_be_chain = kernels::backend(device).fused->may_be_chain;
+    if (d.unit.kind != Unit::map || may_be_chain == nullptr) return false;
+    std::vector<FusedStep> steps;
+    for (const int32_t n : d.unit.nodes) steps.push_back(*candidates_[static_cast<size_t>(n)].map);
+    std::vector<DType> inputs;
+    for (const UnitOperand& x : d.inputs)
+      if (x.x->kind == Argument::value) inputs.push_back(x.x->dtype);
+    return may_be_chain(steps, inputs);
   }
 
   std::string why_not_map(int32_t n, int u) {
@@ -492,6 +499,13 @@ class Fuser {
     for (const UnitOperand& x : d.inputs) {
       unit.inputs.push_back(*x.x);
       if (unit.kind == Unit::row) unit.extents.push_back(x.extent);
+    }
+    for (const UnitOperand& x : d.inputs) {  // what several nodes read is read once
+      if (x.x->kind != Argument::value || x.extent != Extent::wide) continue;
+      const auto reads = std::ranges::count_if(unit.nodes, [&](int32_t n) {
+        return std::ranges::any_of(node(n).arguments, [&](const Argument& y) { return is_same(*x.x, y); });
+      });
+      unit.bytes_saved += (reads - 1) * x.x->window.layout.extent() * size_of(x.x->dtype);
     }
     std::map<int32_t, int16_t> made;
     auto next = static_cast<int16_t>(unit.inputs.size());

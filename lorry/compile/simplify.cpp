@@ -61,12 +61,21 @@ class Rebuilder {
     if (row(node.op).kind == OpKind::pointwise && node.form == Node::pure && node.results[0] >= 0) {
       const Value& result = from_.values[static_cast<size_t>(node.results[0])];
       replace_filled_operands(to_, node, result);
-      if (const int32_t same = repeated_value(to_, node, result); same >= 0) {
+      if (const int32_t same = repeated_value(to_, node, result); same >= 0 && !may_change(same)) {
         value_of_[static_cast<size_t>(node.results[0])] = same;
         return;
       }
     }
     emit(node, node.results);
+  }
+
+  /// Whether the memory of a value may change during a run, so that a copy of it is more than the value: that of an
+  /// input which the function writes, or which a host callback may write.
+  bool may_change(int32_t v) const {
+    if (to_.values[static_cast<size_t>(v)].node >= 0) return false;
+    return !from_.callbacks.empty() || std::ranges::any_of(from_.write_backs, [&](const WriteBack& x) {
+      return to_.inputs[static_cast<size_t>(x.input)].value == v;
+    });
   }
 
   /// Replaces x.op_(y) by x = x.op(y), converted to x's dtype. If x is a part of a value, the result is copied into the
@@ -77,7 +86,10 @@ class Rebuilder {
     Node pure = in_place;
     pure.form = Node::pure;
     pure.targets.clear();
-    if (is_whole(target.window, whole)) return emit(pure, in_place.results);
+    if (is_whole(target.window, whole)) {
+      replace_filled_operands(to_, pure, whole);
+      return emit(pure, in_place.results);
+    }
     Value part = whole;
     part.layout =
         target.window.layout.is_dense() ? target.window.layout : Layout::contiguous(target.window.layout.size_list());
@@ -85,6 +97,7 @@ class Rebuilder {
     to_.values.push_back(part);
     const auto made = static_cast<int32_t>(to_.values.size()) - 1;
     pure.results = {made};
+    replace_filled_operands(to_, pure, part);
     to_.nodes.push_back(std::move(pure));
     Node copy;
     copy.op = Op::copy;

@@ -40,7 +40,8 @@ class Verifier {
         unit_of_[static_cast<size_t>(n)] = static_cast<int>(at_);
       }
     }
-    require_that(std::ranges::count(unit_of_, -1) == 0, "a node is in no unit");
+    if (std::ranges::count(unit_of_, -1) > 0)
+      raise_as<CompileError>("compile", "the units do not compute the graph: a node is in no unit");
   }
 
   /// The unit that makes an argument; -1 if none does.
@@ -72,11 +73,8 @@ class Verifier {
       for (int k = 0; k < step.arity; ++k) require_register(step.in[k], registers);
       ++registers;
     }
-    for (const auto* list : {&unit.output_registers, &unit.sum_registers})
-      for (const int16_t r : *list) {
-        require_register(r, registers);
-        require_that(static_cast<size_t>(r) >= unit.inputs.size(), "it writes an input");
-      }
+    for (const int16_t r : unit.sum_registers) require_register(r, registers);
+    verify_output_registers(unit);
   }
 
   void verify_row(const Unit& unit) const {
@@ -92,14 +90,25 @@ class Verifier {
           if (r >= 0) require_register(r, registers);
       registers += static_cast<size_t>(step.results);
     }
-    for (const int16_t r : unit.output_registers) require_register(r, registers);
+    verify_output_registers(unit);
+  }
+
+  /// The results of nodes have the registers behind the inputs, in order. (Those of sums, the last nodes, have none.)
+  void verify_output_registers(const Unit& unit) const {
+    std::vector<int32_t> results;
+    for (const int32_t n : unit.nodes)
+      for (const int32_t v : graph_.nodes[static_cast<size_t>(n)].results) results.push_back(v);
+    for (size_t i = 0; i < unit.output_registers.size(); ++i) {
+      const auto made = std::ranges::find(results, unit.outputs[i]) - results.begin() + std::ssize(unit.inputs);
+      require_that(unit.output_registers[i] == made, "an output is written from another register");
+    }
   }
 
   void require_register(int16_t r, size_t registers) const {
     require_that(r >= 0 && static_cast<size_t>(r) < registers, "a step or an output reads a register before it is set");
   }
 
-  /// Fused units write exactly what other units, the caller or a write-back read.
+  /// Fused units write what other units, the caller or a write-back read.
   void verify_outputs() {
     std::vector<bool> wanted(graph_.values.size(), false);
     const auto want = [&](const Argument& x, int reader) {

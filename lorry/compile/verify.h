@@ -8,9 +8,9 @@
 
 namespace lorry::compiler {
 
-/// Throws CompileError that names the unit if units do not compute the graph: a node is in no unit or in two, a unit
-/// reads what a later one makes, a fused unit does not write what others read, or its steps, registers and operands do
-/// not match.
+/// Throws CompileError if units do not compute the graph: a node is in no unit or in two, a unit reads what a later one
+/// makes, a unit of maps or rows does not write what others read, writes it from another register than its step's, or
+/// reads a register before it is set. Whether each step reads the operands of its node is not checked.
 void verify(const trace::Graph& graph, const std::vector<Unit>& units);
 
 }  // namespace lorry::compiler

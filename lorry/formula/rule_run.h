@@ -11,7 +11,7 @@ namespace lorry::formula {
 
 /// Steps n elements of a parameter by the gradient times multiplier(factor). C: float or double, the type of every
 /// array. The addresses of the states stay untyped, because a copy of the list costs a store that the next load waits
-/// for: 15 ns per run of 256 elements that take 200.
+/// for: 5 ns per run of 256 elements, which take AdamW 150 to 200 ns.
 template <class Rule, class C>
 using StepRun = void (*)(C* param, const C* grad, void* const* states, int64_t n, const HyperOf<Rule, C>& hyper,
                          double factor);

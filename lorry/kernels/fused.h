@@ -163,6 +163,9 @@ struct FusedKernels {
   /// threads. All steps of a call that are not maps must have the same number. Negative: there is no kernel, and `why`
   /// says why. Null: all steps distribute rows in the same way.
   int64_t (*row_distribution)(const RowStep& step, DType dtype, int64_t n, std::string& why) = nullptr;
+  /// Whether pointwise steps over values of these dtypes may run as one chain, whose values stay in vector registers;
+  /// with other steps in one call they would not. Null: that makes no difference.
+  bool (*may_be_chain)(std::span<const FusedStep> steps, std::span<const DType> inputs) = nullptr;
   /// Prepares the run-time compiler in the background. Null: there is none.
   void (*warm_up)() = nullptr;
   /// Whether `make` takes calls with sums.

@@ -231,7 +231,7 @@ void Recorder::obstacle(std::string what) {
   std::string text = running_or("the function");
   if (!scope.empty()) text += ", in " + scope;
   text += ": " + what;
-  if (tracing_.has_value()) {  // the function is running
+  if (tracing_.has_value() && recording_.backward_from == SIZE_MAX) {  // the function is running
     const void* frames[64];
     const int count = call_stack(frames);
     if (const std::string line = describe(calling_line(std::span(frames).first(static_cast<size_t>(count))));

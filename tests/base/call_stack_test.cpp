@@ -68,6 +68,32 @@ TEST(CallStack, tells_file_and_line_of_a_call) {
   EXPECT_EQ(found.line, line);
 }
 
+/// Two functions that are inlined, one into the other.
+[[gnu::always_inline]] inline void inlined(Stack& stack) { innermost(stack); }
+[[gnu::always_inline]] inline void inlined_again(Stack& stack) { inlined(stack); }
+
+TEST(CallStack, the_lines_of_inlined_calls_are_told_too) {
+  Stack stack;
+  const int line = __LINE__ + 1;
+  inlined_again(stack);
+  if (stack.count < 2 || source_line(stack.frames[0]).file.empty()) GTEST_SKIP() << "no lines without libdw";
+  const std::vector<SourceLine> lines = source_lines(stack.frames[1]);
+  ASSERT_EQ(lines.size(), 3u);
+  EXPECT_EQ(lines[2].line, line);
+  EXPECT_TRUE(lines[2].file.ends_with("call_stack_test.cpp")) << lines[2].file;
+  EXPECT_LT(lines[0].line, lines[1].line);
+  const auto frames = std::span<const void* const>(stack.frames).first(static_cast<size_t>(stack.count));
+  EXPECT_NE(describe(calling_line(frames)).find("call_stack_test.cpp:"), std::string::npos);
+}
+
+TEST(CallStack, lorrys_own_frames_are_no_line_of_a_program) {
+  EXPECT_EQ(describe(calling_line({})), "");
+  const void* const own[] = {reinterpret_cast<const char*>(&source_line) + 1};
+  EXPECT_EQ(describe(calling_line(own)), "");
+  EXPECT_EQ(describe({.function = "main", .file = "a.cpp", .line = 3}), "a.cpp:3");
+  EXPECT_EQ(describe({.function = "main", .file = {}}), "main");
+}
+
 TEST(CallStack, fills_what_it_is_given) {
   Stack stack;
   EXPECT_EQ(call_stack({}), 0);

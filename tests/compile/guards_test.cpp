@@ -178,6 +178,29 @@ TEST(CompileGuards, what_a_host_callback_writes_is_read_again) {
   }
 }
 
+// A copy of what a host callback writes is that from before, though `scale * 1` has the bits of `scale`.
+TEST(CompileGuards, a_copy_of_what_a_host_callback_writes_stays) {
+  const Tensor scale = ones({});
+  const auto f = [&](const Tensor& x) {
+    const Tensor old = scale * 1;
+    trace::host_callback("more", [&] {
+      const NoGrad no_grad;
+      scale.add_(1);
+    });
+    return std::pair<Tensor, Tensor>((x * old).exp(), old);
+  };
+  const auto compiled = compile(f);
+  const Tensor x = randn({8});
+  for (int k = 0; k < 3; ++k) {
+    scale.fill_(1);
+    const auto expected = f(x);
+    scale.fill_(1);
+    const auto got = compiled(x);
+    EXPECT_TRUE(got.first.equal(expected.first)) << "call " << k;
+    EXPECT_TRUE(got.second.equal(expected.second)) << "call " << k;
+  }
+}
+
 TEST(CompileGuards, numbers_of_other_types_are_other_arguments) {
   const auto f = [](const Tensor& x, auto n) { return (x * n).add(n); };
   const auto compiled = compile(f);

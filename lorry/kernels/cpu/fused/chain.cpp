@@ -214,13 +214,21 @@ bool Chain::is_read_from_memory(size_t s, int16_t r) const {
 bool Chain::fits(const MapCall& call, const Walk& walk) {
   const Iteration& it = walk.iteration;
   if (it.sizes[0] < kShortest) return false;
+  std::vector<DType> inputs;
   for (size_t i = 0; i < call.inputs.size(); ++i) {
     const int layout = walk.of_input[i];
-    if (layout >= 0 && (call.inputs[i].dtype != kF32 || it.strides[layout][0] > 1)) return false;
+    if (layout < 0) continue;
+    if (it.strides[layout][0] > 1) return false;
+    inputs.push_back(call.inputs[i].dtype);
   }
-  const auto& rows = threaded_functions().rows;
   return std::ranges::all_of(walk.of_output, [&](int layout) { return it.strides[layout][0] == 1; }) &&
-         std::ranges::all_of(call.steps, [&](const FusedStep& s) {
+         may_be_chain(call.steps, inputs);
+}
+
+bool may_be_chain(std::span<const FusedStep> steps, std::span<const DType> inputs) {
+  const auto& rows = threaded_functions().rows;
+  return std::ranges::all_of(inputs, [](DType x) { return x == kF32; }) &&
+         std::ranges::all_of(steps, [&](const FusedStep& s) {
            return s.kind == FusedStep::formula && s.compute == kF32 && s.result == kF32 && s.dtype == kF32 &&
                   rows[static_cast<int>(s.op)][0] != nullptr;
          });

@@ -74,4 +74,7 @@ class Chain {
   int16_t travelling_ = -1;
 };
 
+/// FusedKernels::may_be_chain.
+bool may_be_chain(std::span<const FusedStep> steps, std::span<const DType> inputs);
+
 }  // namespace lorry::kernels::cpu

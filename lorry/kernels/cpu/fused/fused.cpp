@@ -265,7 +265,7 @@ void MapKernel::run_here(std::span<void* const> inputs, std::span<void* const> o
 }
 
 const FusedKernels& fused_kernels() {
-  static constexpr FusedKernels kKernels{.make = make, .make_rows = make_rows};
+  static constexpr FusedKernels kKernels{.make = make, .make_rows = make_rows, .may_be_chain = may_be_chain};
   return kKernels;
 }
 

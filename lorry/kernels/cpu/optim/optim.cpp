@@ -42,7 +42,7 @@ constexpr int64_t kZeroed = 8 * kBlock;
 enum class Access { in_place, master, split, compressed, converted };
 
 /// Steps a run of elements in blocks. Arrays of the type of computation are stepped in place, others are converted. All
-/// that blocks share is decided before the first one: a block of 256 elements takes 150 ns.
+/// that blocks share is decided before the first one: AdamW with bf16 parameters takes 150 to 200 ns per block.
 class Blocks {
  public:
   Blocks(const StepCall& call, const formula::RuleRun& rule, double factor)
