@@ -252,8 +252,8 @@ class Fuser {
     }
   }
 
-  /// Merges maps, and units over the same rows, that read the same elements: they are then read once. Not those that are
-  /// further apart than kNearby nodes, whose results would be held in between.
+  /// Merges maps, and units over the same rows, that read the same elements: they are then read once. Not those further
+  /// apart than kNearby nodes, whose results would be held in between.
   void merge_siblings() {
     constexpr int32_t kNearby = 16;
     struct Reader {
