@@ -8,8 +8,8 @@
 namespace lorry::compiler {
 
 /// The value that a pure pointwise node would only repeat: x of x * 1, x / 1, x - 0, -(-x), abs(abs(x)),
-/// where(c, x, x), ..., if x is a whole value of the result's dtype and layout. -1 if the node computes something; x + 0
-/// does: it makes 0 of -0.
+/// where(c, x, x), ..., if x is a whole value of the result's dtype and layout. -1 if the node computes something, as
+/// x + 0 does: it makes 0 of -0.
 int32_t repeated_value(const trace::Graph& graph, const trace::Node& node, const trace::Value& result);
 
 /// Replaces operands that were filled with one number by that number, if sizes and types of the result do not depend on
