@@ -10,8 +10,8 @@
 namespace lorry::formula {
 
 /// Steps n elements of a parameter by the gradient times multiplier(factor). C: float or double, the type of every
-/// array. The addresses of the states stay untyped, because a copy of the list costs a store that the next load waits
-/// for: 5 ns per run of 256 elements, which take AdamW 150 to 200 ns.
+/// array. The addresses of the states stay untyped, because a load that follows the copy of the list waits for its
+/// stores: 2 % of the step of AdamW with bf16 states, which makes runs of 256 elements.
 template <class Rule, class C>
 using StepRun = void (*)(C* param, const C* grad, void* const* states, int64_t n, const HyperOf<Rule, C>& hyper,
                          double factor);

@@ -115,7 +115,7 @@ HWY_EXPORT(AtMost);
 HWY_EXPORT(Dropout);
 
 void random_words(const formula::RandomKey& key, uint64_t block, uint32_t* words, int64_t count) {
-  // Not key.load(): its three words are returned in memory, which costs 5 ns per call.
+  // Not key.load(): its three words are returned in memory, and the loads that follow wait for them.
   const uint64_t seed = key.state ? key.state->seed : key.seed;
   const uint64_t offset = key.state ? key.state->offset + key.offset : key.offset;
   HWY_DYNAMIC_DISPATCH(Words)(seed, offset, block, words, count);
