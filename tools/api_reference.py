@@ -85,7 +85,7 @@ SKIPPED = re.compile("|".join(r"""
     raise\w* require node node_ptr emit emit_after heard choice run require_device parallel_for for_each_chunk
     (allocate|release|record)_(pinned|managed) allocate release record_stream make_built_in_blocks make_rule
     with_options built_in_index built_in_rule
-    AllOptions \w*OptionsList visit\w* promote can_store to_whole index_put checked info detail named choose
+    AllOptions \w*OptionsList visit\w* promote can_store to_whole index_put checked with_sizes info detail named choose
     layout storage NormGrads
     AttentionCall NestedNumbers DTypeOf Type DTypeInfo ShortRule OwnRule UserFunction LiveBlock OptionsList DL\w+
     extent DeferReports SerialScope EllipsisType numbered copy decltype CompileError CaptureError Operand TensorNode

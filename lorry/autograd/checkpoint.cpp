@@ -80,6 +80,7 @@ class Region final : public SavedTensorHook {
     {
       const lorry::detail::RewindScope rewound(default_generator(), random_);
       const SavedTensorHookScope collecting(collector.get());
+      const lorry::detail::UsersCode function;
       function_();
     }
     require<GradError>(collector->saved.size() == first_.size(),

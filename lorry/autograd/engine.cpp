@@ -189,6 +189,7 @@ void run(const std::vector<Edge>& roots, std::vector<Tensor> gradients, bool kee
          std::vector<Capture>* captures, bool stop_at_captures) {
   require<GradError>(!mode(kInferenceMode),
                      "backward: gradients do not exist in inference mode; leave the InferenceMode scope first");
+  const lorry::detail::ShapesOnly shapes;
   const ModeScope recording(create_graph ? uint32_t{kGradMode} : 0u, create_graph ? 0u : uint32_t{kGradMode});
   Walk walk(roots, captures, stop_at_captures);
   for (size_t i = 0; i < roots.size(); ++i) walk.send(roots[i], std::move(gradients[i]));

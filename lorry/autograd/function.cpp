@@ -45,7 +45,10 @@ class FunctionNode final : public Node {
   std::vector<Tensor> apply(std::vector<Tensor> grads) override {
     for (size_t i = 0; i < grads.size(); ++i)
       if (!grads[i].defined()) grads[i] = zeros(outputs[i].sizes, {outputs[i].dtype, outputs[i].device});
-    std::vector<Tensor> result = backward_(context_, grads);
+    std::vector<Tensor> result = [&] {
+      const lorry::detail::UsersCode backward;
+      return backward_(context_, grads);
+    }();
     require<GradError>(result.size() == edges.size(),
                        "{} backward: another number of gradients than arguments; got {}; expected {}, one for each "
                        "argument of forward, undefined for a number",

@@ -74,7 +74,10 @@ std::vector<Node::Retained> Node::run_hooks(std::vector<Tensor>& grads) {
   for (const Entry& e : hooks) {
     Tensor& grad = grads[static_cast<size_t>(e.output)];
     if (!grad.defined()) continue;
-    Tensor replacement = e.hook(grad);
+    Tensor replacement = [&] {
+      const lorry::detail::UsersCode hook;
+      return e.hook(grad);
+    }();
     if (!replacement.defined()) continue;
     require<GradError>(replacement.sizes() == grad.sizes() && replacement.dtype() == grad.dtype() &&
                            replacement.device() == grad.device(),

@@ -14,6 +14,7 @@ enum Mode : uint32_t {
   kProfileMode = 1u << 3,    ///< a profiler listens
   kUserMode = 1u << 4,       ///< a user's own listener listens
   kRunMode = 1u << 5,        ///< door::run waits for the results of the next call
+  kSizesMode = 1u << 6,      ///< a recorder is told of the sizes that code outside operators reads
 };
 
 /// The bits of the listeners to operator calls, in the order in which they are notified (ops/dispatch/listener.h).
@@ -68,5 +69,21 @@ class ModeScope {
  private:
   uint32_t changed_, before_;
 };
+
+namespace detail {
+
+/// For code of Lorry outside operators that uses sizes only to shape tensors and to check them, such as a module or the
+/// rule of a gradient. In its scope a recorder is not told of the sizes that are read, so that they do not tie the
+/// recording to themselves.
+struct ShapesOnly : ModeScope {
+  ShapesOnly() : ModeScope(0, kSizesMode) {}
+};
+
+/// For the user's functions that such code calls: what they read is told again.
+struct UsersCode : ModeScope {
+  UsersCode() : ModeScope(t_recording == 0 ? 0 : uint32_t{kSizesMode}, 0) {}
+};
+
+}  // namespace detail
 
 }  // namespace lorry

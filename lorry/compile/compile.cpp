@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <mutex>
+#include <ranges>
 #include <shared_mutex>
 
 #include "lorry/base/events.h"
@@ -11,6 +12,7 @@
 #include "lorry/compile/lazy.h"
 #include "lorry/kernels/backend.h"
 #include "lorry/trace/functionalise.h"
+#include "lorry/trace/symbolic.h"
 
 namespace lorry::detail {
 namespace {
@@ -82,13 +84,33 @@ std::string kernels_of(const compiler::Program& program) {
 
 }  // namespace
 
-/// One recording of a function.
-struct Recorded {
-  uint64_t hash;
+/// The parts of a call that a recording holds for and that have nothing to do with sizes.
+struct CallKind {
   uint32_t modes;
   Device default_device;
   std::vector<uint64_t> key;
   std::vector<bool> wants_gradient;
+
+  CallKind(std::span<const Tensor> arguments, CompileKey of)
+      : modes(t_modes & kRecordedModes),
+        default_device(lorry::default_device()),
+        key(of.begin(), of.end()),
+        wants_gradient(gradients_required(arguments)) {}
+  friend bool operator==(const CallKind& a, const CallKind& b) = default;
+  bool is_of(std::span<const Tensor> arguments, CompileKey other_key) const {
+    if (modes != (t_modes & kRecordedModes) || default_device != lorry::default_device() ||
+        !std::ranges::equal(key, other_key) || wants_gradient.size() != arguments.size())
+      return false;
+    for (size_t i = 0; i < arguments.size(); ++i)
+      if (wants_gradient[i] != arguments[i].requires_grad()) return false;
+    return true;
+  }
+};
+
+/// One recording of a function.
+struct Recorded {
+  uint64_t hash;
+  CallKind kind;
   std::string reason;                                ///< why it was made although there were other recordings
   std::string refused;                               ///< why the function cannot be compiled
   std::shared_ptr<const compiler::Program> program;  ///< null if the function cannot be compiled
@@ -97,15 +119,12 @@ struct Recorded {
   std::shared_ptr<compiler::LazyFunction> lazy = nullptr;  ///< if the function cannot be compiled as a whole
   std::string kernels = {};
   bool runs_fused = false;  ///< whether some unit has more than one operator
+  bool is_resized = false;  ///< made from recordings of other sizes
   int attempts = 1;
   mutable std::atomic<uint64_t> used{0};
 
   bool is_of(std::span<const Tensor> arguments, CompileKey other_key) const {
-    if (modes != (t_modes & kRecordedModes) || default_device != lorry::default_device() ||
-        !std::ranges::equal(key, other_key) || wants_gradient.size() != arguments.size())
-      return false;
-    for (size_t i = 0; i < arguments.size(); ++i)
-      if (wants_gradient[i] != arguments[i].requires_grad()) return false;
+    if (!kind.is_of(arguments, other_key)) return false;
     return program == nullptr ||
            (program->guard().holds(arguments) && (differentiable == nullptr || differentiable->holds(arguments)));
   }
@@ -113,12 +132,14 @@ struct Recorded {
   std::vector<Tensor> run(std::span<const Tensor> arguments) const {
     return differentiable != nullptr ? differentiable->run(arguments) : program->run(arguments);
   }
-  void set(std::shared_ptr<const compiler::Program> made) {
-    program = std::move(made);
-    add_kernels(*program);
-  }
-  void set(std::shared_ptr<const compiler::DifferentiableProgram> made) {
-    differentiable = std::move(made);
+  /// Throws CompileError. results: the number of the function's results.
+  void set(const trace::Graph& graph, size_t arguments, size_t results, const compiler::Differentiation& gradients,
+           const compiler::ProgramOptions& how) {
+    if (gradients.results.empty()) {
+      program = std::make_shared<const compiler::Program>(graph, how);
+      return add_kernels(*program);
+    }
+    differentiable = std::make_shared<const compiler::DifferentiableProgram>(graph, arguments, results, gradients, how);
     program = {differentiable, &differentiable->forward()};
     add_kernels(*program);
     kernels += "backward:";
@@ -144,21 +165,34 @@ struct Recorded {
   }
 };
 
+/// Recordings of one function that differ in sizes alone, and the graph for further sizes.
+struct Family {
+  CallKind kind;
+  size_t results;
+  compiler::Differentiation gradients;
+  trace::SymbolicGraph graph;
+};
+
 struct CompiledFunction::Cache {
   CompileOptions options;
   mutable std::shared_mutex mutex;
   std::vector<std::shared_ptr<Recorded>> recorded;
   std::atomic<uint64_t> use_counter{0};
-  std::atomic<int64_t> recordings{0}, hits{0}, eager_calls{0}, deferred_calls{0}, dropped{0};
+  std::vector<std::shared_ptr<const Family>> families;  ///< the one used last is the last
+  std::mutex adding;                                    ///< held while a family gets another recording
+  std::atomic<int64_t> recordings{0}, resized{0}, hits{0}, eager_calls{0}, deferred_calls{0}, dropped{0};
 
   std::shared_ptr<const Recorded> find(uint64_t hash, std::span<const Tensor> arguments, CompileKey key) const;
   std::string why_recorded(std::span<const Tensor> arguments) const;
   /// Calls the function, and adds a recording of the call.
   std::vector<Tensor> record(uint64_t hash, std::span<const Tensor> arguments, CompileKey key, FunctionRef function);
+  /// A recording for these arguments that follows from those for other sizes; null if there is none.
+  std::shared_ptr<const Recorded> resize(uint64_t hash, std::span<const Tensor> arguments, CompileKey key);
   void add(std::shared_ptr<Recorded> made);
 
  private:
   using List = std::vector<std::shared_ptr<Recorded>>;
+  void add_to_family(Family made, std::span<const trace::SizeRead> reads, const trace::Graph& graph);
   void move_replaced(const std::shared_ptr<Recorded>& made, List& to);
   std::string move_over_limits(List& to);
 };
@@ -198,8 +232,7 @@ std::string CompiledFunction::Cache::why_recorded(std::span<const Tensor> argume
 std::vector<Tensor> CompiledFunction::Cache::record(uint64_t hash, std::span<const Tensor> arguments, CompileKey key,
                                                     FunctionRef function) {
   if (!arguments.empty()) warm_up(arguments[0].device());
-  const auto made = std::make_shared<Recorded>(hash, t_modes & kRecordedModes, default_device(),
-                                               std::vector(key.begin(), key.end()), gradients_required(arguments));
+  const auto made = std::make_shared<Recorded>(hash, CallKind(arguments, key));
   made->reason = why_recorded(arguments);
   trace::Recorder recorder(arguments);
   const std::vector<Tensor> results = function();
@@ -212,12 +245,13 @@ std::vector<Tensor> CompiledFunction::Cache::record(uint64_t hash, std::span<con
   ++recordings;
   try {
     const trace::Graph graph = trace::functionalise(recording);
-    const compiler::ProgramOptions how = program_options(options);
-    if (gradients.results.empty())
-      made->set(std::make_shared<const compiler::Program>(graph, how));
-    else
-      made->set(std::make_shared<const compiler::DifferentiableProgram>(graph, arguments.size(), results.size(),
-                                                                        gradients, how));
+    made->set(graph, arguments.size(), results.size(), gradients, program_options(options));
+    if (options.dynamic != Dynamic::never && !arguments.empty())
+      add_to_family({made->kind,
+                     results.size(),
+                     gradients,
+                     {graph, recording.size_reads, arguments.size(), options.dynamic == Dynamic::always}},
+                    recording.size_reads, graph);
   } catch (const CompileError& error) {
     made->refused = error.what();
     if (!recording.may_initialise) made->attempts = kAttempts;
@@ -237,15 +271,71 @@ std::vector<Tensor> CompiledFunction::Cache::record(uint64_t hash, std::span<con
   return results;
 }
 
+/// Adds a recording to the family of those that differ from it in sizes alone; if there is none, it begins one.
+void CompiledFunction::Cache::add_to_family(Family made, std::span<const trace::SizeRead> reads,
+                                            const trace::Graph& graph) {
+  constexpr size_t kMostFamilies = 16;
+  const std::scoped_lock one_at_a_time(adding);
+  std::vector<std::shared_ptr<const Family>> list = families;
+  std::shared_ptr<const Family> added;
+  for (auto& family : list) {
+    if (family->kind != made.kind || family->results != made.results || family->graph.is_full()) continue;
+    auto next = std::make_shared<Family>(*family);
+    if (!next->graph.add(graph, reads)) continue;
+    added = family = std::move(next);
+    break;
+  }
+  if (added == nullptr) list.push_back(std::make_shared<const Family>(std::move(made)));
+  if (list.size() > kMostFamilies) list.erase(list.begin());
+  const std::unique_lock lock(mutex);
+  families.swap(list);
+}
+
+std::shared_ptr<const Recorded> CompiledFunction::Cache::resize(uint64_t hash, std::span<const Tensor> arguments,
+                                                                CompileKey key) {
+  std::vector<std::shared_ptr<const Family>> list;
+  {
+    const std::shared_lock lock(mutex);
+    for (const auto& family : families)
+      if (family->graph.why_not().empty() && family->kind.is_of(arguments, key)) list.push_back(family);
+  }
+  for (const auto& family : std::views::reverse(list)) {
+    const std::optional<trace::Graph> graph = family->graph.make(arguments);
+    if (!graph) continue;
+    compiler::Differentiation gradients = family->gradients;
+    for (size_t i = 0; i < gradients.gradient_layouts.size(); ++i)
+      gradients.gradient_layouts[i] = graph->arguments[arguments.size() + i].window.layout;
+    const auto made = std::make_shared<Recorded>(hash, family->kind);
+    try {
+      made->set(*graph, arguments.size(), family->results, gradients, program_options(options));
+    } catch (const CompileError&) {
+      continue;  // the function is recorded again
+    }
+    if (!made->is_of(arguments, key)) continue;
+    made->reason = "it follows from recordings for other sizes: " + family->graph.describe();
+    made->is_resized = true;
+    ++resized;
+    add(made);
+    if (options.wait) made->wait();
+    return made;
+  }
+  return nullptr;
+}
+
 void CompiledFunction::Cache::add(std::shared_ptr<Recorded> made) {
-  List dropped_now;  // destroyed after the lock is released, because destruction may emit events
+  // destroyed after the lock is released, because destruction may emit events
+  List dropped_now;
+  std::vector<std::shared_ptr<const Family>> gone;
   std::string warning;
   {
     const std::unique_lock lock(mutex);
     made->used = ++use_counter;
     move_replaced(made, dropped_now);
+    std::erase_if(families, [&](std::shared_ptr<const Family>& family) {
+      return !family->graph.may_run_again() && (gone.push_back(std::move(family)), true);
+    });
     if (made->program == nullptr && made->attempts >= kAttempts && !options.fullgraph)
-      made->lazy = std::make_shared<compiler::LazyFunction>(options.wait);
+      made->lazy = std::make_shared<compiler::LazyFunction>(options.wait, options.max_autotune);
     g_cached -= static_cast<int>(dropped_now.size());
     recorded.push_back(std::move(made));
     ++g_cached;
@@ -258,8 +348,7 @@ void CompiledFunction::Cache::add(std::shared_ptr<Recorded> made) {
 /// tensors no longer exist. Other recordings stay.
 void CompiledFunction::Cache::move_replaced(const std::shared_ptr<Recorded>& made, List& to) {
   std::erase_if(recorded, [&](std::shared_ptr<Recorded>& r) {
-    const bool failed = r->program == nullptr && r->hash == made->hash && r->key == made->key &&
-                        r->modes == made->modes && r->default_device == made->default_device;
+    const bool failed = r->program == nullptr && r->hash == made->hash && r->kind == made->kind;
     if (failed) made->attempts = std::max(made->attempts, r->attempts + 1);
     if (!failed && (r->program == nullptr || r->program->guard().may_hold_again())) return false;
     to.push_back(std::move(r));
@@ -272,10 +361,11 @@ std::string CompiledFunction::Cache::move_over_limits(List& to) {
   std::string warning;
   while (recorded.size() > 1 && (recorded.size() > static_cast<size_t>(options.cache_size_limit) ||
                                  g_cached > options.accumulated_cache_size_limit)) {
-    warning =
-        fmt::format("{} recordings exceed the limit: the least recently used is dropped; the last was made because: {}",
-                    recorded.size(), recorded.back()->reason);
     const auto least = std::ranges::min_element(recorded, {}, [](const auto& r) { return r->used.load(); });
+    if (!(*least)->is_resized)  // those are made again without running the function
+      warning = fmt::format(
+          "{} recordings exceed the limit: the least recently used is dropped; the last was made because: {}",
+          recorded.size(), recorded.back()->reason);
     to.push_back(std::move(*least));
     recorded.erase(least);
     --g_cached;
@@ -296,15 +386,19 @@ CompiledFunction::~CompiledFunction() { reset(); }
 
 void CompiledFunction::reset() {
   std::vector<std::shared_ptr<Recorded>> dropped;
+  std::vector<std::shared_ptr<const Family>> families;
+  const std::scoped_lock nobody_adds(cache_->adding);
   const std::unique_lock lock(cache_->mutex);
   dropped.swap(cache_->recorded);
+  families.swap(cache_->families);
   g_cached -= static_cast<int>(dropped.size());
 }
 
 std::vector<Tensor> CompiledFunction::call(std::span<const Tensor> arguments, CompileKey key, FunctionRef function) {
   if (t_modes & kOthersListen) return function();  // among the listeners may be the recording of a larger function
   const uint64_t hash = hash_of(arguments, key);
-  const std::shared_ptr<const Recorded> found = cache_->find(hash, arguments, key);
+  std::shared_ptr<const Recorded> found = cache_->find(hash, arguments, key);
+  if (found == nullptr) found = cache_->resize(hash, arguments, key);
   if (found != nullptr && found->runs_fused) {
     found->used.store(++cache_->use_counter, std::memory_order_relaxed);
     ++cache_->hits;
@@ -342,6 +436,11 @@ std::string CompiledFunction::explain() const {
     text += fmt::format("recording {}{}\n", i, r.reason.empty() ? "" : "; made because: " + r.reason);
     text += r.explain();
   }
+  for (const auto& family : cache_->families)
+    if (family->graph.samples() > 1)
+      text += family->graph.why_not().empty()
+                  ? fmt::format("other sizes need no recording: {}\n", family->graph.describe())
+                  : fmt::format("other sizes are recorded: {}\n", family->graph.why_not());
   return text;
 }
 
@@ -364,6 +463,7 @@ CompileStats CompiledFunction::stats() const {
   for (const auto& r : cache_->recorded)
     if (r->program != nullptr && std::ranges::count(kernels, r->kernels) == 0) kernels.push_back(r->kernels);
   return {.recordings = cache_->recordings,
+          .resized = cache_->resized,
           .hits = cache_->hits,
           .eager_calls = cache_->eager_calls,
           .deferred_calls = cache_->deferred_calls,

@@ -1,8 +1,10 @@
 #pragma once
 
-// compile(): records a function of tensors and replays it fused. The first call with new sizes, strides or dtypes runs
-// the function as usual and records its operators. Later calls with tensors of the same kind run the recording, with
-// operators fused, and give the same bits, but for products with epilogues (CompileOptions::epilogues).
+// compile(): records a function of tensors and replays it fused. The first call with new dtypes, strides or ranks, and
+// the first two with other sizes, run the function as usual and record its operators. Later calls with tensors of the
+// same kind run the recording, with operators fused, and give the same bits, but for products with epilogues
+// (CompileOptions::epilogues). Sizes beyond the first two need no recording if the function's own code reads none of
+// those that change (CompileOptions::dynamic).
 //
 //   auto gelu_scaled = lorry::compile([](const Tensor& x, const Tensor& w) { return gelu(x) * w + 1; });
 //   const Tensor y = gelu_scaled(x, w);
@@ -17,10 +19,10 @@
 //   });
 //
 // Only operators are repeated. Other code of the function runs when it is recorded, and not again. Host code may depend
-// on sizes, dtypes and numbers among the arguments, because these select the recording, but not on anything that
-// changes between calls. Schedules do advance (through trace::host_callback). A function that reads elements on the
-// host, or does something else that a recording cannot repeat, runs in full in each call. Its operators are deferred
-// and fused between such points (compile/lazy.h); a warning event and explain() say why.
+// on sizes, dtypes and numbers among the arguments, because these select the recording (sizes if it reads them), but
+// not on anything that changes between calls. Schedules do advance (through trace::host_callback). A function that
+// reads elements on the host, or does something else that a recording cannot repeat, runs in full in each call. Its
+// operators are deferred and fused between such points (compile/lazy.h); a warning event and explain() say why.
 //
 // If results require a gradient, the backward is compiled too. The first call records it by running it once. Gradients
 // of these gradients throw GradError.
@@ -42,6 +44,15 @@
 
 namespace lorry {
 
+/// Whether one recording serves other sizes than its own (CompileOptions::dynamic).
+enum class Dynamic : uint8_t {
+  automatic,  ///< where the function's own code reads no size that changes
+  never,      ///< each combination of sizes is recorded
+  /// As automatic, and the function may read sizes, if it only shapes tensors with them: no `if`, no loop and no
+  /// arithmetic may depend on them, except products. What it reads is not checked, and must not matter otherwise.
+  always,
+};
+
 struct CompileOptions {
   /// Throw CompileError that names the call if the function cannot be recorded as one graph, instead of splitting it.
   bool fullgraph = false;
@@ -56,6 +67,9 @@ struct CompileOptions {
   /// Times several ways to run a recording in its first calls, and goes on with the fastest: with the usual fusions,
   /// with all epilogues, with none, and operator by operator. These calls wait for kernels and for the device.
   bool max_autotune = false;
+  /// When a function has been recorded with two sizes of a dimension, the recordings for further sizes follow from
+  /// these, and the function does not run for them.
+  Dynamic dynamic = Dynamic::automatic;
   /// The maximum number of recordings of one function, and of all functions. Beyond them the function's least recently
   /// used recording is dropped, and a warning event says so. At least 1.
   int cache_size_limit = 64, accumulated_cache_size_limit = 4096;
@@ -64,6 +78,7 @@ struct CompileOptions {
 /// Statistics of a compiled function.
 struct CompileStats {
   int64_t recordings = 0;   ///< calls that were recorded
+  int64_t resized = 0;      ///< recordings that were made from others for new sizes, without running the function
   int64_t hits = 0;         ///< calls that ran a recording
   int64_t eager_calls = 0;  ///< calls that ran uncompiled, because nothing can be fused
   /// calls that ran with their operators deferred, because no single recording can repeat the function

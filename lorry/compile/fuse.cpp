@@ -7,6 +7,7 @@
 
 #include "lorry/compile/columns.h"
 #include "lorry/compile/pointwise_step.h"
+#include "lorry/compile/unit_order.h"
 #include "lorry/kernels/backend.h"
 
 namespace lorry::compiler {
@@ -16,6 +17,10 @@ using namespace trace;
 using kernels::Extent;
 using kernels::FusedStep;
 using kernels::RowStep;
+
+/// Units that do not need each other are merged if there are at most this many nodes between them, because what they
+/// read and make must be in memory at the same time.
+constexpr int32_t kNearby = 16;
 
 /// How a node can run in a unit: as a pointwise step, as a row step, as a sum, or not at all.
 struct Candidate {
@@ -35,9 +40,6 @@ struct UnitDraft {
   Unit unit;
   std::vector<UnitOperand> inputs;
   std::vector<Layout> layouts;  ///< the layouts of a map's inputs and results
-  std::vector<int> needs;       ///< the units whose results it reads
-  std::vector<int> users;       ///< the units that read its results
-  int rank = 0;                 ///< greater than the rank of every unit it needs
   int merged_into = -1;         ///< the unit that has its nodes, if they were moved
 };
 
@@ -58,6 +60,7 @@ class Fuser {
   std::vector<Unit> run(bool column_sums) {
     for (size_t n = 0; n < graph_.nodes.size(); ++n) place(static_cast<int32_t>(n));
     merge_siblings();
+    merge_small();
     count_reads();
     for (size_t n = 0; n < graph_.nodes.size() && column_sums; ++n) join_sum(static_cast<int32_t>(n));
     if (column_sums) count_reads();
@@ -101,6 +104,7 @@ class Fuser {
       refused = why;
     }
     UnitDraft& made = drafts_.emplace_back();
+    order_.add_unit();
     made.unit.refused = refused;
     if (candidate.map) {
       made.unit.kind = Unit::map;
@@ -120,7 +124,7 @@ class Fuser {
     if (d.unit.kind != Unit::library) add_operands(d, n);
     for (const auto* list : {&node(n).arguments, &node(n).targets})
       for (const Argument& x : *list)
-        if (const int maker = unit_of(x); maker >= 0 && maker != u) add_need(u, maker);
+        if (const int maker = unit_of(x); maker >= 0 && maker != u) order_.add_need(u, maker);
   }
 
   /// Turns a map whose results a row step reads into a row unit.
@@ -167,7 +171,7 @@ class Fuser {
       why = why_not_rows(n, u, d.unit.rows, {});
     if (!why.empty()) return why;
     for (const Argument& x : node(n).arguments)
-      if (const int maker = unit_of(x); maker >= 0 && maker != u && depends(maker, u))
+      if (const int maker = unit_of(x); maker >= 0 && maker != u && order_.depends(maker, u))
         return "it also depends on a unit that needs this unit's results";
     return {};
   }
@@ -189,10 +193,7 @@ class Fuser {
     for (const UnitDraft* d : {&a, &b})
       for (const int32_t n : d->unit.nodes)
         if (!adds_to(both, n, u, v)) return false;
-    const auto passes_another = [&](int from, int to) {
-      return std::ranges::any_of(draft(from).needs, [&](int need) { return need != to && depends(need, to); });
-    };
-    return !passes_another(u, v) && !passes_another(v, u);
+    return !order_.depends_through_another(u, v) && !order_.depends_through_another(v, u);
   }
 
   /// Adds the operands of a node to the merged unit. Returns false if there are too many or if their layouts do not
@@ -240,22 +241,12 @@ class Fuser {
     to.inputs.clear();
     to.layouts.clear();
     for (const int32_t n : to.unit.nodes) add_operands(to, n);
-    std::erase(to.needs, v);
-    std::erase(to.users, v);
-    for (const int need : from.needs) {
-      std::erase(draft(need).users, v);
-      if (need != u) add_need(u, need);
-    }
-    for (const int user : from.users) {
-      std::erase(draft(user).needs, v);
-      if (user != u) add_need(user, u);
-    }
+    order_.merge(u, v);
   }
 
   /// Merges maps, and units over the same rows, that read the same elements: they are then read once. Not those further
   /// apart than kNearby nodes, whose results would be held in between.
   void merge_siblings() {
-    constexpr int32_t kNearby = 16;
     struct Reader {
       int unit;
       const Argument* x;
@@ -275,6 +266,23 @@ class Fuser {
             continue;
           if (may_merge(u, v)) merge(u, v);
         }
+  }
+
+  /// Merges maps over the same few elements that share nothing, where a launch costs more than their elements.
+  void merge_small() {
+    std::vector<int> maps;
+    for (size_t u = 0; u < drafts_.size(); ++u) {
+      const Unit& unit = drafts_[u].unit;
+      if (unit.nodes.empty() || unit.kind != Unit::map) continue;
+      const Value& result = value(node(unit.nodes[0]).results[0]);
+      if (result.layout.numel() <= kernels::backend(result.device).fused->few_elements)
+        maps.push_back(static_cast<int>(u));
+    }
+    for (size_t i = 0; i < maps.size(); ++i)
+      for (size_t k = i + 1; k < maps.size(); ++k) {
+        const int u = merged_into(maps[i]), v = merged_into(maps[k]);
+        if (u != v && distance(draft(u).unit, draft(v).unit) <= kNearby && may_merge(u, v)) merge(u, v);
+      }
   }
 
   /// How many nodes later the later of two units begins than the other ends; not positive where they interleave.
@@ -388,39 +396,6 @@ class Fuser {
     return layouts;
   }
 
-  void add_need(int u, int maker) {
-    if (std::ranges::find(draft(u).needs, maker) != draft(u).needs.end()) return;
-    draft(u).needs.push_back(maker);
-    draft(maker).users.push_back(u);
-    std::vector<int> raised{u};
-    draft(u).rank = std::max(draft(u).rank, draft(maker).rank + 1);
-    while (!raised.empty()) {
-      const int above = raised.back();
-      raised.pop_back();
-      for (const int user : draft(above).users) {
-        if (draft(user).rank > draft(above).rank) continue;
-        draft(user).rank = draft(above).rank + 1;
-        raised.push_back(user);
-      }
-    }
-  }
-
-  /// Whether a unit needs, directly or through others, the results of another.
-  bool depends(int unit, int on) {
-    std::vector<int> left{unit};
-    ++search_;
-    searched_.resize(drafts_.size(), 0);
-    while (!left.empty()) {
-      const int u = left.back();
-      left.pop_back();
-      if (u == on) return true;
-      if (draft(u).rank <= draft(on).rank || searched_[static_cast<size_t>(u)] == search_) continue;
-      searched_[static_cast<size_t>(u)] = search_;
-      left.insert(left.end(), draft(u).needs.begin(), draft(u).needs.end());
-    }
-    return false;
-  }
-
   /// Moves a sum over leading dimensions to the map that makes what it adds up, if the map can compute it. It reads
   /// nothing else, so the order of units stays possible.
   void join_sum(int32_t n) {
@@ -431,16 +406,12 @@ class Fuser {
     if (rows) why = why_not_sum(n, u, *rows);
     if (!why.empty()) draft(own).unit.refused = why;
     if (!rows || !why.empty()) return;
-    const UnitDraft from = std::exchange(draft(own), UnitDraft());
+    draft(own) = {};
     draft(u).unit.nodes.push_back(n);
     draft(u).unit.rows = *rows;
     candidates_[static_cast<size_t>(n)].is_sum = true;
     unit_of_[static_cast<size_t>(n)] = u;
-    std::erase(draft(u).users, own);
-    for (const int user : from.users) {
-      std::erase(draft(user).needs, own);
-      add_need(user, u);
-    }
+    order_.merge(u, own);
   }
 
   bool is_sum(int32_t n) const { return candidates_[static_cast<size_t>(n)].is_sum; }
@@ -570,7 +541,7 @@ class Fuser {
     const auto visit = [&](const auto& self, size_t u) -> void {
       if (done[u]) return;
       done[u] = true;
-      for (const int maker : drafts_[u].needs) self(self, static_cast<size_t>(maker));
+      for (const int maker : order_.needs(static_cast<int>(u))) self(self, static_cast<size_t>(maker));
       if (!drafts_[u].unit.nodes.empty()) ordered.push_back(std::move(drafts_[u].unit));
     };
     for (size_t u = 0; u < drafts_.size(); ++u) visit(visit, u);
@@ -579,13 +550,12 @@ class Fuser {
 
   const Graph& graph_;
   std::vector<UnitDraft> drafts_;
+  UnitOrder order_;                    ///< of the drafts
   std::vector<Candidate> candidates_;  ///< of each node
   std::vector<int> unit_of_;           ///< of each node
   std::vector<size_t> callbacks_;      ///< per node: the number of host callbacks before it
   std::vector<int> reads_inside_;
   std::vector<bool> is_read_elsewhere_;
-  std::vector<uint32_t> searched_;  ///< per draft: the last search that visited it
-  uint32_t search_ = 0;
 };
 
 }  // namespace

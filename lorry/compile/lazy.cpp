@@ -364,7 +364,8 @@ const Segment& LazyRun::segment() {
     const Recording recording = recording_of(calls, is_made, results);
     made.arguments = recording.arguments;
     made.results = recording.results;
-    made.program = std::make_unique<const Program>(functionalise(recording));
+    made.program =
+        std::make_unique<const Program>(functionalise(recording), ProgramOptions{.autotune = function_.autotune_});
     if (function_.wait_) made.program->wait();
     if (std::ranges::any_of(made.program->units(), [](const Unit& u) { return u.nodes.size() > 1; }))
       function_.fuses_ = true;

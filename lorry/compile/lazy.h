@@ -43,8 +43,8 @@ struct DeferredCall {
 /// All sequences of deferred calls of a function.
 class LazyFunction {
  public:
-  /// wait: CompileOptions::wait.
-  explicit LazyFunction(bool wait) : wait_(wait) {}
+  /// wait, autotune: CompileOptions::wait and max_autotune.
+  explicit LazyFunction(bool wait, bool autotune = false) : wait_(wait), autotune_(autotune) {}
   LazyFunction(const LazyFunction&) = delete;
   LazyFunction& operator=(const LazyFunction&) = delete;
 
@@ -62,7 +62,7 @@ class LazyFunction {
   /// More calls than this are forgotten.
   static constexpr int kMaxCalls = 16384;
 
-  const bool wait_;
+  const bool wait_, autotune_;
   mutable std::recursive_mutex mutex_;  ///< held while it runs; the function may call explain()
   DeferredCall first_;
   int calls_ = 0;

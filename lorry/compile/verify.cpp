@@ -1,7 +1,10 @@
 #include "lorry/compile/verify.h"
 
 #include <algorithm>
+#include <iterator>
 #include <span>
+
+#include "lorry/compile/pointwise_step.h"
 
 namespace lorry::compiler {
 namespace {
@@ -19,6 +22,9 @@ class Verifier {
       for (size_t k = 0; k < unit.nodes.size(); ++k) verify_reads(unit, k);
       for (const Argument& x : unit.inputs)
         require_that(unit_of(x) < static_cast<int>(at_), "an input is made by this unit or a later one");
+      results_.clear();
+      for (const int32_t n : unit.nodes)
+        for (const int32_t v : graph_.nodes[static_cast<size_t>(n)].results) results_.push_back(v);
       if (unit.kind == Unit::map) verify_map(unit);
       if (unit.kind == Unit::row) verify_row(unit);
     }
@@ -69,8 +75,9 @@ class Verifier {
     require_that(unit.steps.size() + sums == unit.nodes.size(), "it has another number of steps than of nodes");
     require_that(unit.output_registers.size() + sums == unit.outputs.size(), "its outputs and registers do not match");
     size_t registers = unit.inputs.size();
-    for (const kernels::FusedStep& step : unit.steps) {
-      for (int k = 0; k < step.arity; ++k) require_register(step.in[k], registers);
+    for (size_t k = 0; k < unit.steps.size(); ++k) {
+      const kernels::FusedStep& step = unit.steps[k];
+      verify_operands(unit, unit.nodes[k], std::span(step.in).first(static_cast<size_t>(step.arity)), registers);
       ++registers;
     }
     for (const int16_t r : unit.sum_registers) require_register(r, registers);
@@ -82,24 +89,50 @@ class Verifier {
     require_that(unit.extents.size() == unit.inputs.size(), "its inputs and extents do not match");
     require_that(unit.output_registers.size() == unit.outputs.size(), "its outputs and registers do not match");
     size_t registers = unit.inputs.size();
-    for (const kernels::RowStep& step : unit.row_steps) {
+    for (size_t k = 0; k < unit.row_steps.size(); ++k) {
+      const kernels::RowStep& step = unit.row_steps[k];
+      std::vector<int16_t> in;
       if (step.kind == kernels::RowStep::map)
-        for (int k = 0; k < step.pointwise.arity; ++k) require_register(step.pointwise.in[k], registers);
+        in.assign(step.pointwise.in, step.pointwise.in + step.pointwise.arity);
       else
-        for (const int16_t r : step.in)
-          if (r >= 0) require_register(r, registers);
+        std::ranges::copy_if(step.in, std::back_inserter(in), [](int16_t r) { return r >= 0; });
+      verify_operands(unit, unit.nodes[k], in, registers);
       registers += static_cast<size_t>(step.results);
     }
     verify_output_registers(unit);
   }
 
+  /// The operands of a node that its step reads, in order.
+  std::vector<const Argument*> operands_of(const Node& node) const {
+    std::vector<const Argument*> operands;
+    const auto add = [&](int16_t k) { operands.push_back(&node.arguments[static_cast<size_t>(k)]); };
+    std::string why;
+    if (const auto map = pointwise_step(graph_, node))
+      std::ranges::for_each(std::span(map->in).first(static_cast<size_t>(map->arity)), add);
+    else if (const auto row = row_node(graph_, node, why))
+      for (const int16_t k : row->step.in)
+        if (k >= 0) add(k);
+    return operands;
+  }
+
+  /// A step reads the registers of its node's operands: inputs of the unit, or results of its earlier steps.
+  void verify_operands(const Unit& unit, int32_t n, std::span<const int16_t> in, size_t registers) const {
+    const std::vector<const Argument*> operands = operands_of(graph_.nodes[static_cast<size_t>(n)]);
+    require_that(in.size() == operands.size(), "a step has another number of operands than its node");
+    for (size_t k = 0; k < in.size(); ++k) {
+      require_register(in[k], registers);
+      const auto r = static_cast<size_t>(in[k]);
+      const bool is_input = r < unit.inputs.size() && is_same(unit.inputs[r], *operands[k]);
+      const bool is_made = r >= unit.inputs.size() && operands[k]->kind == Argument::value &&
+                           results_[r - unit.inputs.size()] == operands[k]->value_index;
+      require_that(is_input || is_made, "a step reads another operand than its node");
+    }
+  }
+
   /// The results of nodes have the registers behind the inputs, in order. (Those of sums, the last nodes, have none.)
   void verify_output_registers(const Unit& unit) const {
-    std::vector<int32_t> results;
-    for (const int32_t n : unit.nodes)
-      for (const int32_t v : graph_.nodes[static_cast<size_t>(n)].results) results.push_back(v);
     for (size_t i = 0; i < unit.output_registers.size(); ++i) {
-      const auto made = std::ranges::find(results, unit.outputs[i]) - results.begin() + std::ssize(unit.inputs);
+      const auto made = std::ranges::find(results_, unit.outputs[i]) - results_.begin() + std::ssize(unit.inputs);
       require_that(unit.output_registers[i] == made, "an output is written from another register");
     }
   }
@@ -133,8 +166,9 @@ class Verifier {
 
   const Graph& graph_;
   const std::vector<Unit>& units_;
-  std::vector<int> unit_of_;  ///< of each node
-  size_t at_ = 0;             ///< the unit that is looked at
+  std::vector<int> unit_of_;      ///< of each node
+  size_t at_ = 0;                 ///< the unit that is looked at
+  std::vector<int32_t> results_;  ///< of its nodes, in order
 };
 
 }  // namespace

@@ -94,6 +94,7 @@ CausalSelfAttention::CausalSelfAttention(const GPTConfig& c, const Options& opti
 }
 
 Tensor CausalSelfAttention::project(const Tensor& x, const Rotation* rotation) const {
+  const detail::ShapesOnly shapes;
   const Tensor packed = qkv.forward(x);
   if (rotation == nullptr) return packed;
   const int64_t b = x.size(0), t = x.size(1), w = x.size(2);
@@ -210,6 +211,7 @@ std::optional<Rotation> GPT::rotation(int64_t first, int64_t count) const {
 }
 
 Tensor GPT::features(const Tensor& indices) const {
+  const detail::ShapesOnly shapes;
   Tensor x = embed(indices, 0);
   const std::optional<Rotation> turn = rotation(0, indices.size(1));
   for (const Block& block : blocks) x = block.forward(x, turn ? &*turn : nullptr);
@@ -222,6 +224,7 @@ Tensor GPT::forward(const Tensor& indices) const {
 }
 
 Tensor GPT::loss(const Tensor& indices, const Tensor& targets) const {
+  const detail::ShapesOnly shapes;
   const Tensor logits = linear_aligned(features(indices), head());
   require<ShapeError>(targets.defined() && targets.sizes() == indices.sizes(),
                       "GPT: targets differ in shape; got {} for tokens {}",

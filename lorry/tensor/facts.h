@@ -28,6 +28,8 @@ enum class Fact : uint8_t {
   draw,            ///< a call takes the next draw of a generator; its key will be among the call's attributes
   generator_read,  ///< the host reads a generator's state
   generator_set,   ///< a generator was seeded or its state was set
+  sizes,           ///< while a function is recorded: code outside operators reads a tensor's sizes, or what follows
+                   ///< from them, such as numel() or strides()
 };
 
 struct FactView {
@@ -35,9 +37,10 @@ struct FactView {
   uint64_t storage = 0;  ///< Storage::id(); for grad_set the leaf's; 0 for generators
   int64_t bytes = 0;     ///< born, died: the storage's size
   Device device = kCPU;  ///< born, died: the storage's device
-  /// alias: the new tensor; host_read, address: the tensor read; grad_set: the gradient (may be undefined); data_set:
-  /// the tensor changed; otherwise null
+  /// alias: the new tensor; host_read, address, sizes: the tensor read; grad_set: the gradient (may be undefined);
+  /// data_set: the tensor changed; otherwise null
   const Tensor* tensor = nullptr;
+  int dim = -1;                             ///< sizes: the dimension whose size is read; -1: all of them
   const void* leaf = nullptr;               ///< grad_set: the leaf's node, which may no longer exist
   const Generator* generator = nullptr;     ///< draw, generator_read, generator_set: the generator
   const formula::RandomKey* key = nullptr;  ///< draw: its key
@@ -56,6 +59,10 @@ inline void announce_fact(const FactView& fact) {
 }
 
 void announce_address(const Tensor& x);
+
+/// Whether a recorder is told of sizes that are read. Call announce_sizes only if so.
+inline bool sizes_heard() { return (t_modes & kSizesMode) != 0; }
+void announce_sizes(const Tensor& x, int dim = -1);
 }  // namespace detail
 
 }  // namespace lorry

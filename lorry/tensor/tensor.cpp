@@ -33,11 +33,14 @@ int existing_dim(int64_t dim, int rank, const char* method) {
 
 int64_t Tensor::size(int64_t dim) const {
   const Layout& layout = checked("size").layout;
-  return layout.sizes[existing_dim(dim, layout.rank, "size")];
+  const int d = existing_dim(dim, layout.rank, "size");
+  if (detail::sizes_heard()) [[unlikely]]
+    detail::announce_sizes(*this, d);
+  return layout.sizes[d];
 }
 
 int64_t Tensor::stride(int64_t dim) const {
-  const Layout& layout = checked("stride").layout;
+  const Layout& layout = with_sizes("stride").layout;
   return layout.strides[existing_dim(dim, layout.rank, "stride")];
 }
 
@@ -54,6 +57,11 @@ Tensor Tensor::detach() const {
 
 void detail::announce_address(const Tensor& x) {
   announce_fact({.fact = Fact::address, .storage = x.storage().id(), .tensor = &x});
+}
+
+void detail::announce_sizes(const Tensor& x, int dim) {
+  if (t_operator != nullptr) return;  // an operator reads them for its own call
+  announce_fact({.fact = Fact::sizes, .storage = x.storage().id(), .tensor = &x, .dim = dim});
 }
 
 std::string describe(const Tensor& x) {

@@ -78,14 +78,14 @@ class Tensor {
   DType dtype() const { return checked("dtype").dtype; }
   Device device() const { return checked("device").storage->device(); }
   int64_t dim() const { return checked("dim").layout.rank; }
-  Dims sizes() const { return checked("sizes").layout.size_list(); }
-  Dims strides() const { return checked("strides").layout.stride_list(); }
+  Dims sizes() const { return with_sizes("sizes").layout.size_list(); }
+  Dims strides() const { return with_sizes("strides").layout.stride_list(); }
   /// Throws IndexError for a dimension that the tensor does not have.
   int64_t size(int64_t dim) const;
   int64_t stride(int64_t dim) const;
-  int64_t numel() const { return checked("numel").numel; }
-  int64_t nbytes() const { return checked("nbytes").numel * size_of(node_->dtype); }
-  const Layout& layout() const { return checked("layout").layout; }
+  int64_t numel() const { return with_sizes("numel").numel; }
+  int64_t nbytes() const { return with_sizes("nbytes").numel * size_of(node_->dtype); }
+  const Layout& layout() const { return with_sizes("layout").layout; }
   int64_t storage_offset() const { return checked("storage_offset").offset; }
   bool is_contiguous() const { return checked("is_contiguous").contiguous; }
   bool is_floating_point() const { return is_floating(checked("is_floating_point").dtype); }
@@ -402,6 +402,13 @@ class Tensor {
     if (!node_) [[unlikely]]
       detail::raise_undefined(method);
     return *node_;
+  }
+  /// The same for methods that tell sizes.
+  detail::TensorNode& with_sizes(const char* method) const {
+    detail::TensorNode& node = checked(method);
+    if (detail::sizes_heard()) [[unlikely]]
+      detail::announce_sizes(*this);
+    return node;
   }
 
   IntrusivePtr<detail::TensorNode> node_;

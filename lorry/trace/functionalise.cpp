@@ -40,6 +40,7 @@ class Functionaliser {
     call_back(recording_.calls.size());
     if (recording_.backward_from == recording_.calls.size()) graph_.backward_from = graph_.nodes.size();
     finish();
+    graph_.cuts = recording_.cuts;
     return std::move(graph_);
   }
 
@@ -49,10 +50,15 @@ class Functionaliser {
   // ---- memory -------------------------------------------------------------------------------------------------------
 
   /// Makes buffers of outside memory: the parts of each storage that the function accessed, merged where they overlap.
+  /// In the order of their first use, arguments first, so that the same calls give the same graph.
   void find_outside() {
     std::map<uint64_t, std::vector<TensorRef>> seen;
+    std::vector<uint64_t> order;
     const auto see = [&](const TensorRef& x) {
-      if (x.defined() && !x.empty() && recording_.outside.contains(x.storage)) seen[x.storage].push_back(x);
+      if (!x.defined() || x.empty() || !recording_.outside.contains(x.storage)) return;
+      std::vector<TensorRef>& tensors = seen[x.storage];
+      if (tensors.empty()) order.push_back(x.storage);
+      tensors.push_back(x);
     };
     std::ranges::for_each(recording_.arguments, see);
     for (const RecordedCall& call : recording_.calls) {
@@ -61,7 +67,7 @@ class Functionaliser {
     }
     std::ranges::for_each(recording_.results, see);
     for (const RecordedGrad& g : recording_.grads) see(g.gradient);
-    for (auto& [storage, tensors] : seen) find_outside(storage, tensors);
+    for (const uint64_t storage : order) find_outside(storage, seen.at(storage));
   }
 
   void find_outside(uint64_t storage, std::vector<TensorRef>& tensors) {
@@ -303,6 +309,7 @@ class Functionaliser {
     for (const auto& [storage, buffers] : buffers_)
       for (const Buffer& b : buffers)
         if (b.input >= 0 && b.value != b.at_first) graph_.write_backs.push_back({b.input, b.value});
+    std::ranges::sort(graph_.write_backs, {}, &WriteBack::input);
   }
 
   const Recording& recording_;

@@ -35,7 +35,7 @@ Scalar number_of(const Tensor& x) {
 struct Pause {
   Recorder* recorder = std::exchange(t_recorder, nullptr);
   uint32_t number = std::exchange(t_recording, 0);
-  ModeScope quiet{0, kTraceMode};
+  ModeScope quiet{0, kTraceMode | kSizesMode};
   Pause() = default;
   ~Pause() {
     t_recorder = recorder;
@@ -105,6 +105,7 @@ Recorder::Recorder(std::span<const Tensor> arguments) : number_(next_number()) {
   t_recorder = this;
   t_recording = number_;
   tracing_.emplace(static_cast<Tracer&>(*this));  // a private base
+  hears_sizes_.emplace(uint32_t{kSizesMode}, 0u);
 }
 
 void Recorder::add_argument(const Tensor& x) {
@@ -136,6 +137,7 @@ Recorder::~Recorder() {
 }
 
 Recording Recorder::finish(std::span<const Tensor> results) {
+  hears_sizes_.reset();
   tracing_.reset();
   t_recorder = nullptr;
   t_recording = 0;
@@ -304,6 +306,7 @@ void Recorder::before(const door::CallView& call) {
 void Recorder::after(const door::CallView& call) {
   if (call.failed) return obstacle(fmt::format("{} threw", name(call.op)));
   if (row(call.op).kind == OpKind::view) {
+    note_cut(call);
     if (call.in_place && !inside_.contains(call.inputs[0].tensor()->storage().id()))
       obstacle("a tensor from outside gets other sizes");
     return;
@@ -330,6 +333,42 @@ void Recorder::after(const door::CallView& call) {
   made.attributes.assign(call.attributes.begin(), call.attributes.end());
   number_draw(made);
   recording_.calls.push_back(std::move(made));
+}
+
+std::string SizeRead::where() const {
+  return describe(calling_line(std::span(frames).first(static_cast<size_t>(frame_count))));
+}
+
+void Recorder::note_size_read(Dims sizes) {
+  if (recording_.size_reads.size() == kMostSizeReads) return;
+  SizeRead& read = recording_.size_reads.emplace_back();
+  read.sizes = sizes;
+  read.frame_count = call_stack(read.frames);
+}
+
+/// Notes how a view cuts a tensor. Other views only rearrange it.
+void Recorder::note_cut(const door::CallView& view) {
+  const Tensor& x = *view.inputs[0].tensor();
+  const auto number = [&](size_t attribute) { return std::get<int64_t>(view.attributes[attribute]); };
+  const auto size_of = [&](size_t attribute) { return x.layout().sizes[number(attribute)]; };
+  switch (view.op) {
+    case Op::select:
+      recording_.cuts.push_back({number(1) + 1, size_of(0)});
+      return note_size_read({size_of(0)});
+    case Op::slice:
+      recording_.cuts.push_back({number(1) + std::max<int64_t>(number(2) - 1, 0) * number(3) + 1, size_of(0)});
+      return note_size_read({size_of(0)});
+    case Op::unfold:
+      return note_size_read({size_of(0)});
+    case Op::diagonal:
+      return note_size_read({size_of(1), size_of(2)});
+    case Op::as_strided:
+      note_size_read(std::get<Dims>(view.attributes[0]));
+      note_size_read(std::get<Dims>(view.attributes[1]));
+      return note_size_read({number(2)});
+    default:
+      return;
+  }
 }
 
 void Recorder::draw(const Generator& generator, const formula::RandomKey& key) {
@@ -392,6 +431,11 @@ void Recorder::fact(const FactView& fact) {
       if (const auto made = inside_.find(fact.storage); made == inside_.end() || made->second.written)
         obstacle(fmt::format("the host takes the address of {}", *fact.tensor));
       break;
+    case Fact::sizes: {
+      const Dims sizes = fact.tensor->sizes();
+      note_size_read(fact.dim < 0 ? sizes : Dims{sizes[fact.dim]});
+      break;
+    }
     case Fact::alias:
       break;
   }

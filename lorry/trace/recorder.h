@@ -98,6 +98,25 @@ struct RecordedGenerator {
   uint64_t draws = 0;
 };
 
+/// Sizes that the function's own code read, or by which it cut a tensor (slice, select): what it did next may depend on
+/// them.
+struct SizeRead {
+  Dims sizes;
+  const void* frames[16];  ///< the stack of the call (call_stack)
+  int frame_count = 0;
+
+  /// Where it was read, as far as that is known: "train.cpp:31", or the function's name; empty if unknown.
+  std::string where() const;
+};
+
+/// A slice of a dimension: its elements lie before `end`, which is at most `size`.
+struct Cut {
+  int64_t end, size;
+};
+
+/// A recording stores no more size reads.
+inline constexpr size_t kMostSizeReads = 4096;
+
 struct Recording {
   std::vector<RecordedCall> calls;
   std::vector<TensorRef> arguments, results;
@@ -109,6 +128,8 @@ struct Recording {
   /// Things that a graph cannot repeat, in order; empty if there are none. Example: "item, in blocks.0: the host reads
   /// [8] f32 cpu".
   std::vector<std::string> obstacles;
+  std::vector<SizeRead> size_reads;
+  std::vector<Cut> cuts;
   bool may_initialise = false;  ///< an obstacle may be one-time initialisation: memory that stays
 };
 
@@ -141,6 +162,8 @@ class Recorder final : private Tracer {
   void capture(Outside& from, const Tensor& x, bool with_gradients);
   void add_argument(const Tensor& x);
   void obstacle(std::string what);
+  void note_size_read(Dims sizes);
+  void note_cut(const door::CallView& view);
   void draw(const Generator& generator, const formula::RandomKey& key);
   void number_draw(RecordedCall& call) const;
   bool is_written(const Tensor& x) const;
@@ -186,6 +209,7 @@ class Recorder final : private Tracer {
   const uint64_t first_inside_ = detail::RandomSequence::next_id();
   const uint32_t number_;  ///< the number of this recording; tensors made meanwhile store it
   std::optional<TracerScope> tracing_;
+  std::optional<ModeScope> hears_sizes_;
 };
 
 /// Calls `call`, and, if this thread is being recorded, calls it again at the same point in each run of the graph. For

@@ -2,7 +2,6 @@
 
 #include "lorry/compile/compile.h"
 
-#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include <cctype>
@@ -12,25 +11,11 @@
 #include "lorry/nn/gpt.h"
 #include "tests/compile/fused_devices.h"
 #include "tests/support/message.h"
+#include "tests/support/warnings.h"
 #include "tests/trace/support.h"
 
 namespace lorry::test {
 namespace {
-
-/// The warnings of a scope.
-class Warnings {
- public:
-  Warnings()
-      : before_(events::set_handler([this](const events::Event& e) {
-          if (e.kind == events::Kind::warning) texts.emplace_back(e.text);
-        })) {}
-  ~Warnings() { events::set_handler(std::move(before_)); }
-  std::string all() const { return fmt::format("{}", fmt::join(texts, "\n")); }
-  std::vector<std::string> texts;
-
- private:
-  events::Handler before_;
-};
 
 TEST(CompileFunction, runs_what_it_recorded_with_other_elements) {
   LORRY_NEEDS_FUSED_KERNELS();

@@ -174,6 +174,10 @@ TEST(Compile, units_that_do_not_compute_the_graph_are_refused) {
   EXPECT_NE(error([](Units& u) { std::swap(u[0].nodes[0], u[0].nodes[1]); }).find("later step"), std::string::npos);
   EXPECT_NE(error([](Units& u) { u[0].steps.pop_back(); }).find("number of steps"), std::string::npos);
   EXPECT_NE(error([](Units& u) { u[0].steps[0].in[0] = 9; }).find("register"), std::string::npos);
+  EXPECT_NE(error([](Units& u) { u[0].steps[0].in[0] = 1; }).find("another operand"), std::string::npos);
+  EXPECT_NE(error([](Units& u) { std::swap(u[2].steps[0].in[0], u[2].steps[0].in[1]); }).find("another operand"),
+            std::string::npos);
+  EXPECT_NE(error([](Units& u) { u[0].steps[0].arity = 1; }).find("number of operands"), std::string::npos);
   EXPECT_NE(error([](Units& u) { u[0].output_registers[0] = 0; }).find("another register"), std::string::npos);
   EXPECT_NE(error([](Units& u) { u[0].outputs.clear(); }).find("do not match"), std::string::npos);
   EXPECT_NE(error([](Units& u) { u[0].outputs[0] = u[2].outputs[0]; }).find("another register"), std::string::npos);

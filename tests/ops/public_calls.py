@@ -27,7 +27,7 @@ SKIPPED = re.compile(r"set_matmul_\w+|matmul_\w+|manual_seed|default_\w+|set_def
                      r"|raise_undefined|wrapped_number|without_repeats|reshape_result|embed|attention_dropout"
                      r"|\w+_backward|from_bytes|from_blob|memory_budget")
 # Methods that answer for every tensor.
-SKIPPED_METHODS = re.compile(r"is_leaf|grad_fn|requires_grad|defined|is_same|node|node_ptr|checked")
+SKIPPED_METHODS = re.compile(r"is_leaf|grad_fn|requires_grad|defined|is_same|node|node_ptr|checked|with_sizes")
 # Types that the test does not make up. Braced lists are also taken as spans.
 SKIPPED_TYPES = re.compile(r"void\*|std::function|std::initializer_list|std::ostream|NestedNumbers&|View&|Stream|&&")
 # No operator has a form of this name without the underscore.

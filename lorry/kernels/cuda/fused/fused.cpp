@@ -144,6 +144,7 @@ const FusedKernels& fused_kernels() {
   static constexpr FusedKernels kKernels{.make = make,
                                          .make_rows = make_rows,
                                          .row_distribution = row_distribution,
+                                         .few_elements = 1 << 20,
                                          .warm_up = [] { RuntimeCompiler::get().warm_up(); },
                                          .column_sums = true};
   return kKernels;

@@ -1,0 +1,98 @@
+#pragma once
+
+// Symbolic sizes: graphs that one function was recorded with for several sizes, and the graph for further sizes that
+// follows from them. A size, stride, offset or number that is not the same in all of them is a symbol (a size of an
+// argument), or follows from the symbols: a product such as 3 * s0 * s1, or a sum such as s0 + 4.
+//
+//   SymbolicGraph graph(recorded_with_8_rows, ...);
+//   graph.add(recorded_with_16_rows, ...);
+//   graph.make(arguments_with_24_rows);   // the graph that a recording with 24 rows would give
+//
+// A graph is made only if the function's own code does not depend on the sizes that change: the recorder noted what it
+// read (SizeRead). What operators make of the sizes is checked: each node's results must have the layouts that the
+// operator gives them on the meta device. Sizes that were different must stay different, and 0 and 1 are no symbols, so
+// that broadcasting stays the same.
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lorry/trace/graph.h"
+
+namespace lorry::trace {
+
+class SymbolicGraph {
+ public:
+  /// arguments: the number of the graph's arguments that a caller gives; the others follow from them. uses_reads: sizes
+  /// that the function reads only shape tensors, so that they may change.
+  SymbolicGraph(const Graph& graph, std::span<const SizeRead> reads, size_t arguments, bool uses_reads);
+
+  /// Adds the graph of a recording for other sizes. False, and nothing changes, if it has other operators or operands,
+  /// captured other tensors, or has other sizes that are equal, 0 or 1.
+  bool add(const Graph& graph, std::span<const SizeRead> reads);
+  /// Whether more graphs may help to make one: at most 8 are added.
+  bool is_full() const { return samples_ >= kMostSamples; }
+  /// The number of graphs added, with the first.
+  size_t samples() const { return samples_; }
+  /// Why no graph can be made: there is only one so far, or something that changes follows from no symbol, or the
+  /// function reads a size that changes. Empty if graphs can be made.
+  const std::string& why_not() const { return why_not_; }
+  /// The graph for these arguments; nothing if why_not() is not empty, or if they differ from the recorded ones in more
+  /// than symbols.
+  std::optional<Graph> make(std::span<const Tensor> arguments) const;
+  /// False once a captured tensor no longer exists: then no graph that is made can run.
+  bool may_run_again() const;
+  /// The symbols and where they are: "s0 = size 0 of argument 1".
+  std::string describe() const;
+
+ private:
+  static constexpr size_t kMostSamples = 8, kMostSymbols = 6;
+
+  /// numerator / denominator * the product of symbols to the powers + added
+  struct Expression {
+    int64_t numerator = 0, denominator = 1, added = 0;
+    std::array<uint8_t, kMostSymbols> powers{};
+    /// Nothing if it is no whole number or does not fit into 64 bits.
+    std::optional<int64_t> value(std::span<const int64_t> symbols) const;
+  };
+  /// A symbol is the size of a dimension of an argument.
+  struct Symbol {
+    size_t argument;
+    int dim;
+    int32_t column;
+  };
+  /// A number among the operands: the expression, or 1 / the expression.
+  struct Number {
+    int32_t expression = -1;  ///< -1: constant
+    bool is_reciprocal = false;
+  };
+
+  void solve();
+  void find_symbols();
+  std::optional<Expression> fit(const std::vector<int64_t>& column) const;
+  std::optional<Expression> product(const std::vector<int64_t>& column) const;
+  std::optional<Expression> sum(const std::vector<int64_t>& column) const;
+  std::optional<Number> fit_number(const std::vector<double>& values);
+  bool accepts(std::span<const Tensor> arguments, std::vector<int64_t>& symbols) const;
+
+  Graph graph_;  ///< the first
+  size_t arguments_;
+  bool uses_reads_;
+  std::vector<SizeRead> reads_;
+  std::string varying_read_;  ///< where a size is read that changes; empty if none is
+  size_t samples_ = 1;
+  /// Integers of the graph in their order (for_each_integer): the column of each. A column holds an integer of each
+  /// graph that was added; equal columns are one.
+  std::vector<int32_t> column_of_;
+  std::vector<std::vector<int64_t>> columns_;
+  std::vector<std::vector<double>> numbers_;  ///< per number of the graph: its values
+  std::vector<Symbol> symbols_;
+  std::vector<Expression> expressions_;  ///< per column, then those of numbers
+  std::vector<Number> number_of_;
+  std::string why_not_;
+};
+
+}  // namespace lorry::trace
