@@ -61,7 +61,7 @@ void detail::announce_address(const Tensor& x) {
 
 void detail::announce_sizes(const Tensor& x, int dim) {
   if (t_operator != nullptr) return;  // an operator reads them for its own call
-  announce_fact({.fact = Fact::sizes, .storage = x.storage().id(), .tensor = &x, .dim = dim});
+  announce_fact({.fact = Fact::sizes, .storage = x.node()->storage->id(), .tensor = &x, .dim = dim});
 }
 
 std::string describe(const Tensor& x) {
