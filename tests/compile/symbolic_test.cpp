@@ -155,8 +155,9 @@ TEST(SymbolicSizes, explain_names_the_line_that_reads_a_size) {
             std::string::npos)
       << compiled.explain();
   const void* frames[8];
-  if (const int count = call_stack(frames); count > 0 && !source_line(frames[0]).file.empty())  // there are lines
-    EXPECT_NE(compiled.explain().find("symbolic_test.cpp:"), std::string::npos) << compiled.explain();
+  const int count = call_stack(frames);
+  if (count == 0 || source_line(frames[0]).file.empty()) GTEST_SKIP() << "no stack, or no lines without libdw";
+  EXPECT_NE(compiled.explain().find("symbolic_test.cpp:"), std::string::npos) << compiled.explain();
 }
 
 // The caller vouches for what the function reads.
