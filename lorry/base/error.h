@@ -25,7 +25,7 @@ namespace lorry {
 /// Base class of all errors that Lorry throws.
 class Error : public std::runtime_error {
  public:
-  using std::runtime_error::runtime_error;
+  explicit Error(const std::string& what) : std::runtime_error(what) { t_recorded_errors += t_recording != 0 ? 1 : 0; }
 };
 
 /// Sizes, ranks, strides or overlap that the operator does not accept.

@@ -30,6 +30,9 @@ inline constinit thread_local uint32_t t_modes = kGradMode;
 /// the recording during which it was made.
 inline constinit thread_local uint32_t t_recording = 0;
 
+/// The number of errors (base/error.h) made on this thread while it was recorded.
+inline constinit thread_local uint32_t t_recorded_errors = 0;
+
 /// The operator that this thread is running, under the name that the user called. Errors begin with it; statistics and
 /// version checks use it. Null between calls.
 inline constinit thread_local const char* t_operator = nullptr;

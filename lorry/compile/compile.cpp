@@ -178,8 +178,7 @@ struct CompiledFunction::Cache {
   mutable std::shared_mutex mutex;
   std::vector<std::shared_ptr<Recorded>> recorded;
   std::atomic<uint64_t> use_counter{0};
-  std::vector<std::shared_ptr<const Family>> families;  ///< the one used last is the last
-  std::mutex adding;                                    ///< held while a family gets another recording
+  std::vector<std::shared_ptr<const Family>> families;  ///< in the order in which they began
   std::atomic<int64_t> recordings{0}, resized{0}, hits{0}, eager_calls{0}, deferred_calls{0}, dropped{0};
 
   std::shared_ptr<const Recorded> find(uint64_t hash, std::span<const Tensor> arguments, CompileKey key) const;
@@ -192,7 +191,7 @@ struct CompiledFunction::Cache {
 
  private:
   using List = std::vector<std::shared_ptr<Recorded>>;
-  void add_to_family(Family made, std::span<const trace::SizeRead> reads, const trace::Graph& graph);
+  void add_to_family(Family made, const trace::Recording& recording, const trace::Graph& graph);
   void move_replaced(const std::shared_ptr<Recorded>& made, List& to);
   std::string move_over_limits(List& to);
 };
@@ -246,12 +245,14 @@ std::vector<Tensor> CompiledFunction::Cache::record(uint64_t hash, std::span<con
   try {
     const trace::Graph graph = trace::functionalise(recording);
     made->set(graph, arguments.size(), results.size(), gradients, program_options(options));
-    if (options.dynamic != Dynamic::never && !arguments.empty())
+    const bool has_large_constants =
+        std::ranges::any_of(graph.constants, [](const auto& x) { return !trace::is_comparable(x); });
+    if (!has_large_constants && options.dynamic != Dynamic::never && !arguments.empty())
       add_to_family({made->kind,
                      results.size(),
                      gradients,
-                     {graph, recording.size_reads, arguments.size(), options.dynamic == Dynamic::always}},
-                    recording.size_reads, graph);
+                     {graph, recording, arguments.size(), options.dynamic == Dynamic::always}},
+                    recording, graph);
   } catch (const CompileError& error) {
     made->refused = error.what();
     if (!recording.may_initialise) made->attempts = kAttempts;
@@ -271,24 +272,39 @@ std::vector<Tensor> CompiledFunction::Cache::record(uint64_t hash, std::span<con
   return results;
 }
 
-/// Adds a recording to the family of those that differ from it in sizes alone; if there is none, it begins one.
-void CompiledFunction::Cache::add_to_family(Family made, std::span<const trace::SizeRead> reads,
-                                            const trace::Graph& graph) {
+/// Adds a recording to the family of those that differ from it in sizes alone; if there is none, it begins one. If
+/// another thread changes that family meanwhile, it does neither.
+void CompiledFunction::Cache::add_to_family(Family made, const trace::Recording& recording, const trace::Graph& graph) {
   constexpr size_t kMostFamilies = 16;
-  const std::scoped_lock one_at_a_time(adding);
-  std::vector<std::shared_ptr<const Family>> list = families;
-  std::shared_ptr<const Family> added;
-  for (auto& family : list) {
+  std::vector<std::shared_ptr<const Family>> list;
+  {
+    const std::shared_lock lock(mutex);
+    list = families;
+  }
+  std::shared_ptr<const Family> from, next;
+  for (const auto& family : list) {
     if (family->kind != made.kind || family->results != made.results || family->graph.is_full()) continue;
-    auto next = std::make_shared<Family>(*family);
-    if (!next->graph.add(graph, reads)) continue;
-    added = family = std::move(next);
+    auto copy = std::make_shared<Family>(*family);
+    if (!copy->graph.add(graph, recording)) continue;
+    from = family;
+    next = std::move(copy);
     break;
   }
-  if (added == nullptr) list.push_back(std::make_shared<const Family>(std::move(made)));
-  if (list.size() > kMostFamilies) list.erase(list.begin());
+  if (next == nullptr) next = std::make_shared<const Family>(std::move(made));
+  std::vector<std::shared_ptr<const Family>> gone;  // destroyed after the lock is released
+  std::ranges::copy_if(list, std::back_inserter(gone), [](const auto& x) { return !x->graph.may_run_again(); });
+  list.clear();
   const std::unique_lock lock(mutex);
-  families.swap(list);
+  std::erase_if(families, [&](const auto& x) { return std::ranges::count(gone, x) > 0; });
+  const auto at = std::ranges::find(families, from);
+  if (from != nullptr && at != families.end())
+    at->swap(next);
+  else if (from == nullptr)
+    families.push_back(std::move(next));
+  if (families.size() > kMostFamilies) {
+    gone.push_back(families.front());
+    families.erase(families.begin());
+  }
 }
 
 std::shared_ptr<const Recorded> CompiledFunction::Cache::resize(uint64_t hash, std::span<const Tensor> arguments,
@@ -308,10 +324,11 @@ std::shared_ptr<const Recorded> CompiledFunction::Cache::resize(uint64_t hash, s
     const auto made = std::make_shared<Recorded>(hash, family->kind);
     try {
       made->set(*graph, arguments.size(), family->results, gradients, program_options(options));
-    } catch (const CompileError&) {
+    } catch (const std::exception&) {
       continue;  // the function is recorded again
     }
     if (!made->is_of(arguments, key)) continue;
+    if (auto known = find(hash, arguments, key)) return known;  // another thread was faster
     made->reason = "it follows from recordings for other sizes: " + family->graph.describe();
     made->is_resized = true;
     ++resized;
@@ -325,15 +342,11 @@ std::shared_ptr<const Recorded> CompiledFunction::Cache::resize(uint64_t hash, s
 void CompiledFunction::Cache::add(std::shared_ptr<Recorded> made) {
   // destroyed after the lock is released, because destruction may emit events
   List dropped_now;
-  std::vector<std::shared_ptr<const Family>> gone;
   std::string warning;
   {
     const std::unique_lock lock(mutex);
     made->used = ++use_counter;
     move_replaced(made, dropped_now);
-    std::erase_if(families, [&](std::shared_ptr<const Family>& family) {
-      return !family->graph.may_run_again() && (gone.push_back(std::move(family)), true);
-    });
     if (made->program == nullptr && made->attempts >= kAttempts && !options.fullgraph)
       made->lazy = std::make_shared<compiler::LazyFunction>(options.wait, options.max_autotune);
     g_cached -= static_cast<int>(dropped_now.size());
@@ -387,7 +400,6 @@ CompiledFunction::~CompiledFunction() { reset(); }
 void CompiledFunction::reset() {
   std::vector<std::shared_ptr<Recorded>> dropped;
   std::vector<std::shared_ptr<const Family>> families;
-  const std::scoped_lock nobody_adds(cache_->adding);
   const std::unique_lock lock(cache_->mutex);
   dropped.swap(cache_->recorded);
   families.swap(cache_->families);

@@ -48,8 +48,8 @@ namespace lorry {
 enum class Dynamic : uint8_t {
   automatic,  ///< where the function's own code reads no size that changes
   never,      ///< each combination of sizes is recorded
-  /// As automatic, and the function may read sizes, if it only shapes tensors with them: no `if`, no loop and no
-  /// arithmetic may depend on them, except products. What it reads is not checked, and must not matter otherwise.
+  /// As automatic, and the function may read sizes if it only shapes tensors with them: no branch, loop or rounding may
+  /// depend on them, and no slice may be shortened by the end of its tensor. This is not checked.
   always,
 };
 
@@ -67,8 +67,8 @@ struct CompileOptions {
   /// Times several ways to run a recording in its first calls, and goes on with the fastest: with the usual fusions,
   /// with all epilogues, with none, and operator by operator. These calls wait for kernels and for the device.
   bool max_autotune = false;
-  /// When a function has been recorded with two sizes of a dimension, the recordings for further sizes follow from
-  /// these, and the function does not run for them.
+  /// When a function has been recorded with two sizes of a dimension (some functions: three or four), the recordings
+  /// for further sizes follow from these, and the function does not run for them.
   Dynamic dynamic = Dynamic::automatic;
   /// The maximum number of recordings of one function, and of all functions. Beyond them the function's least recently
   /// used recording is dropped, and a warning event says so. At least 1.

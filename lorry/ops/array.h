@@ -8,7 +8,7 @@
 
 namespace lorry {
 
-inline kernels::Array array(const Tensor& x) { return {x.data_ptr(), x.dtype(), x.layout()}; }
+inline kernels::Array array(const Tensor& x) { return {x.data_ptr(), x.dtype(), x.node()->layout}; }
 
 /// The elements of an f64 tensor on any device; null for an undefined one.
 inline double* doubles(const Tensor& x) { return x.defined() ? static_cast<double*>(x.data_ptr()) : nullptr; }

@@ -224,7 +224,7 @@ LORRY_INLINE Types require_into(Op op, const Tensor& out, Operands operands, boo
   bool shapes_agree = true;
   for (const Operand& x : operands) {
     if (x.tensor() == nullptr || x.tensor()->is_same(out)) continue;
-    shapes_agree &= same_sizes(x.tensor()->layout(), out.layout());
+    shapes_agree &= same_sizes(x.tensor()->node()->layout, out.node()->layout);
     const OperandOverlap how = operand_overlap(out, *x.tensor());
     if (how == OperandOverlap::partial) refuse_overlap(out, *x.tensor());
     copied |= how == OperandOverlap::unknown;
@@ -255,7 +255,7 @@ void run_into(Op op, const Tensor& out, Operands given, Target target) {
   const CommonOperands common(op, types.common, given);
   const Operands operands = common.operands();
   if (operands.size() == 2 && !is_floating(types.common)) require_divisible(op, types.common, operands[1]);
-  if (target == Target::out && out.numel() == 0) [[unlikely]]
+  if (target == Target::out && out.node()->numel == 0) [[unlikely]]
     fit_out(out, infer_sizes(given));
   if (!stores_directly(op, types, out.dtype())) [[unlikely]] {
     const Tensor result = empty_like(out, types.result);
@@ -290,10 +290,10 @@ bool same_elements(const Layout& a, const Layout& b) {
 }  // namespace
 
 OperandOverlap operand_overlap(const Tensor& out, const Tensor& x) {
-  if (out.node()->storage.get() != x.node()->storage.get() || out.numel() == 0 || x.numel() == 0)
+  if (out.node()->storage.get() != x.node()->storage.get() || out.node()->numel == 0 || x.node()->numel == 0)
     return OperandOverlap::none;
   if (out.data_ptr() == x.data_ptr() && out.dtype() == x.dtype() &&
-      (out.is_same(x) || same_elements(out.layout(), x.layout())))
+      (out.is_same(x) || same_elements(out.node()->layout, x.node()->layout)))
     return OperandOverlap::same;
   if (!spans_overlap(out.data_ptr(), out.layout(), size_of(out.dtype()), x.data_ptr(), x.layout(), size_of(x.dtype())))
     return OperandOverlap::none;

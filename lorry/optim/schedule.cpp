@@ -223,7 +223,8 @@ LRScheduler::LRScheduler(Optimizer& optimizer, const Schedule& schedule, int64_t
 }
 
 void LRScheduler::step() {
-  trace::host_callback("LRScheduler::step", [this] { seek(steps_done_ + 1); });
+  trace::host_callback(
+      "LRScheduler::step", [this] { seek(steps_done_ + 1); }, true);
 }
 
 void LRScheduler::seek(int64_t steps_done) {

@@ -86,7 +86,7 @@ class Tensor {
   int64_t numel() const { return with_sizes("numel").numel; }
   int64_t nbytes() const { return with_sizes("nbytes").numel * size_of(node_->dtype); }
   const Layout& layout() const { return with_sizes("layout").layout; }
-  int64_t storage_offset() const { return checked("storage_offset").offset; }
+  int64_t storage_offset() const { return with_sizes("storage_offset").offset; }
   bool is_contiguous() const { return checked("is_contiguous").contiguous; }
   bool is_floating_point() const { return is_floating(checked("is_floating_point").dtype); }
   Options options() const { return {checked("options").dtype, node_->storage->device()}; }

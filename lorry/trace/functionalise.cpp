@@ -30,7 +30,7 @@ class Functionaliser {
     auto callback = recording_.callbacks.begin();
     const auto call_back = [&](size_t calls) {
       for (; callback != recording_.callbacks.end() && callback->position == calls; ++callback)
-        graph_.callbacks.push_back({graph_.nodes.size(), callback->name, callback->call});
+        graph_.callbacks.push_back({graph_.nodes.size(), callback->name, callback->call, callback->is_for_all_sizes});
     };
     for (size_t i = 0; i < recording_.calls.size(); ++i) {
       call_back(i);
@@ -40,7 +40,7 @@ class Functionaliser {
     call_back(recording_.calls.size());
     if (recording_.backward_from == recording_.calls.size()) graph_.backward_from = graph_.nodes.size();
     finish();
-    graph_.cuts = recording_.cuts;
+    graph_.views = recording_.views;
     return std::move(graph_);
   }
 

@@ -122,7 +122,7 @@ struct Graph {
   std::vector<GraphGrad> grads;
   size_t backward_from = SIZE_MAX;      ///< index of the first node of the function's backward
   std::vector<HostCallback> callbacks;  ///< ordered by their position among the nodes
-  std::vector<Cut> cuts;                ///< of tensors, in order: what must hold for a graph of other sizes
+  std::vector<ViewCall> views;          ///< those that the function made: what must hold for a graph of other sizes
 };
 
 /// The random key among a node's attributes; null if there is none.

@@ -85,15 +85,15 @@ void Recorder::refuse(std::string_view what) {
   if (t_recorder != nullptr) t_recorder->obstacle(std::string(what));
 }
 
-void host_callback(std::string name, std::function<void()> call) {
+void host_callback(std::string name, std::function<void()> call, bool is_for_all_sizes) {
   if (t_recorder == nullptr) return call();
   {
     const Pause pause;
     call();
   }
   Recording& recording = t_recorder->recording_;
-  recording.callbacks.push_back(
-      {recording.calls.size(), std::move(name), std::make_shared<const std::function<void()>>(std::move(call))});
+  recording.callbacks.push_back({recording.calls.size(), std::move(name),
+                                 std::make_shared<const std::function<void()>>(std::move(call)), is_for_all_sizes});
 }
 
 Recorder::Recorder(std::span<const Tensor> arguments) : number_(next_number()) {
@@ -138,6 +138,7 @@ Recorder::~Recorder() {
 
 Recording Recorder::finish(std::span<const Tensor> results) {
   hears_sizes_.reset();
+  recording_.went_on_after_error = t_recorded_errors != errors_;
   tracing_.reset();
   t_recorder = nullptr;
   t_recording = 0;
@@ -306,7 +307,7 @@ void Recorder::before(const door::CallView& call) {
 void Recorder::after(const door::CallView& call) {
   if (call.failed) return obstacle(fmt::format("{} threw", name(call.op)));
   if (row(call.op).kind == OpKind::view) {
-    note_cut(call);
+    note_view(call);
     if (call.in_place && !inside_.contains(call.inputs[0].tensor()->storage().id()))
       obstacle("a tensor from outside gets other sizes");
     return;
@@ -346,28 +347,25 @@ void Recorder::note_size_read(Dims sizes) {
   read.frame_count = call_stack(read.frames);
 }
 
-/// Notes how a view cuts a tensor. Other views only rearrange it.
-void Recorder::note_cut(const door::CallView& view) {
-  const Tensor& x = *view.inputs[0].tensor();
-  const auto number = [&](size_t attribute) { return std::get<int64_t>(view.attributes[attribute]); };
-  const auto size_of = [&](size_t attribute) { return x.layout().sizes[number(attribute)]; };
-  switch (view.op) {
-    case Op::select:
-      recording_.cuts.push_back({number(1) + 1, size_of(0)});
-      return note_size_read({size_of(0)});
-    case Op::slice:
-      recording_.cuts.push_back({number(1) + std::max<int64_t>(number(2) - 1, 0) * number(3) + 1, size_of(0)});
-      return note_size_read({size_of(0)});
-    case Op::unfold:
-      return note_size_read({size_of(0)});
-    case Op::diagonal:
-      return note_size_read({size_of(1), size_of(2)});
-    case Op::as_strided:
-      note_size_read(std::get<Dims>(view.attributes[0]));
-      note_size_read(std::get<Dims>(view.attributes[1]));
-      return note_size_read({number(2)});
-    default:
-      return;
+/// Notes a view. If it cuts a tensor, what follows may depend on the size there: slice() clamps, and the last index
+/// follows from the size.
+void Recorder::note_view(const door::CallView& view) {
+  const Tensor &x = *view.inputs[0].tensor(), &y = view.outputs[0];
+  recording_.views.push_back({view.op,
+                              x.layout(),
+                              y.layout(),
+                              y.storage_offset() - x.storage_offset(),
+                              {view.attributes.begin(), view.attributes.end()}});
+  const auto size_of = [&](size_t attribute) {
+    return x.layout().sizes[wrap_dim(std::get<int64_t>(view.attributes[attribute]), x.layout().rank)];
+  };
+  if (view.op == Op::select || view.op == Op::slice || view.op == Op::unfold) note_size_read({size_of(0)});
+  if (view.op == Op::diagonal) note_size_read({size_of(1), size_of(2)});
+  if (view.op == Op::as_strided) {
+    note_size_read(std::get<Dims>(view.attributes[0]));
+    note_size_read(std::get<Dims>(view.attributes[1]));
+    note_size_read({std::get<int64_t>(view.attributes[2])});
+    recording_.views.back().attributes.clear();  // offsets from the start of the storage
   }
 }
 

@@ -69,6 +69,7 @@ struct HostCallback {
   size_t position;  ///< the number of calls (in a graph: nodes) before it
   std::string name;
   std::shared_ptr<const std::function<void()>> call;
+  bool is_for_all_sizes = false;  ///< whether a recording for other arguments would have the same
 };
 
 /// A storage that existed before the function ran, or whose elements came from the host while it ran.
@@ -109,9 +110,12 @@ struct SizeRead {
   std::string where() const;
 };
 
-/// A slice of a dimension: its elements lie before `end`, which is at most `size`.
-struct Cut {
-  int64_t end, size;
+/// A view that the function made, perhaps only to look at it.
+struct ViewCall {
+  Op op{};
+  Layout from, to;
+  int64_t offset = 0;  ///< of the first element of `to`, from that of `from`
+  std::vector<door::Attribute> attributes;
 };
 
 /// A recording stores no more size reads.
@@ -129,8 +133,9 @@ struct Recording {
   /// [8] f32 cpu".
   std::vector<std::string> obstacles;
   std::vector<SizeRead> size_reads;
-  std::vector<Cut> cuts;
-  bool may_initialise = false;  ///< an obstacle may be one-time initialisation: memory that stays
+  std::vector<ViewCall> views;
+  bool went_on_after_error = false;  ///< an operator threw, and the function caught that
+  bool may_initialise = false;       ///< an obstacle may be one-time initialisation: memory that stays
 };
 
 /// Records the calls of this thread, from its construction to finish(), or to its destruction if the function throws.
@@ -163,7 +168,7 @@ class Recorder final : private Tracer {
   void add_argument(const Tensor& x);
   void obstacle(std::string what);
   void note_size_read(Dims sizes);
-  void note_cut(const door::CallView& view);
+  void note_view(const door::CallView& view);
   void draw(const Generator& generator, const formula::RandomKey& key);
   void number_draw(RecordedCall& call) const;
   bool is_written(const Tensor& x) const;
@@ -171,7 +176,7 @@ class Recorder final : private Tracer {
   void find_leaves();
   void find_gradients();
   void find_survivors(const std::vector<uint64_t>& on_tape);
-  friend void host_callback(std::string name, std::function<void()> call);
+  friend void host_callback(std::string name, std::function<void()> call, bool is_for_all_sizes);
   static size_t only_written(const door::CallView& call);
 
   /// A storage that was made while recording.
@@ -210,12 +215,14 @@ class Recorder final : private Tracer {
   const uint32_t number_;  ///< the number of this recording; tensors made meanwhile store it
   std::optional<TracerScope> tracing_;
   std::optional<ModeScope> hears_sizes_;
+  const uint32_t errors_ = t_recorded_errors;
 };
 
 /// Calls `call`, and, if this thread is being recorded, calls it again at the same point in each run of the graph. For
 /// host code other than operators, such as a schedule that sets the next learning rate. Operators in `call` are not
 /// recorded. Everything it refers to must outlive the graph. It must not read what the function writes, because in a
-/// run that may not be written yet.
-void host_callback(std::string name, std::function<void()> call);
+/// run that may not be written yet. is_for_all_sizes: it has nothing to do with the function's arguments, so that runs
+/// for other sizes may call it too without recording the function again.
+void host_callback(std::string name, std::function<void()> call, bool is_for_all_sizes = false);
 
 }  // namespace lorry::trace

@@ -1,5 +1,8 @@
 #include "lorry/trace/shapes.h"
 
+#include <optional>
+
+#include "lorry/layout/views.h"
 #include "lorry/ops/dispatch/door.h"
 #include "lorry/ops/dispatch/run.h"
 #include "lorry/ops/ops.h"
@@ -73,6 +76,61 @@ class MetaValues {
 };
 
 }  // namespace
+
+namespace {
+
+/// Whether two layouts have the same elements in the same order. A dimension of size 1 may have any stride.
+bool same_elements(const Layout& a, const Layout& b) {
+  if (!same_sizes(a, b)) return false;
+  for (int d = 0; d < a.rank; ++d)
+    if (a.sizes[d] > 1 && a.strides[d] != b.strides[d]) return false;
+  return true;
+}
+
+/// The view of its layout; nothing if it has none.
+std::optional<View> made_again(const ViewCall& x) {
+  const auto number = [&](size_t i) { return std::get<int64_t>(x.attributes[i]); };
+  switch (x.op) {
+    case Op::view: {
+      View view;
+      if (!view_as(x.from, x.to.size_list(), view.layout)) return std::nullopt;
+      return view;
+    }
+    case Op::expand:
+      return View{expand(x.from, x.to.size_list())};
+    case Op::permute:
+      return views::permute(x.from, std::get<Dims>(x.attributes[0]));
+    case Op::transpose:
+      return views::transpose(x.from, number(0), number(1));
+    case Op::select:
+      return views::select(x.from, number(0), number(1));
+    case Op::slice: {
+      const views::Range range{number(1), number(2), number(3)};
+      const int dim = wrap_dim(number(0), x.from.rank);
+      const int64_t end = range.length > 0 ? range.start + (range.length - 1) * range.step + 1 : range.start;
+      if (range.start < 0 || range.length < 0 || end > x.from.sizes[dim]) return std::nullopt;
+      return views::slice(x.from, dim, range);
+    }
+    case Op::diagonal:
+      return views::diagonal(x.from, number(0), number(1), number(2));
+    case Op::unfold:
+      return views::unfold(x.from, number(0), number(1), number(2));
+    default:
+      return std::nullopt;
+  }
+}
+
+}  // namespace
+
+bool holds(const ViewCall& x) {
+  if (x.op == Op::as_strided) return true;
+  try {
+    const std::optional<View> view = made_again(x);
+    return view && same_elements(view->layout, x.to) && view->offset == x.offset;
+  } catch (const Error&) {  // the view itself would throw
+    return false;
+  }
+}
 
 std::string why_shapes_differ(const Graph& graph) {
   const ModeScope nobody_listens(0, kListenerModes | kSizesMode);

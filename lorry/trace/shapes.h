@@ -10,4 +10,7 @@ namespace lorry::trace {
 /// graph's values. Empty if they agree; else the first node whose results differ, or that has no form on meta.
 std::string why_shapes_differ(const Graph& graph);
 
+/// Whether a view has the layout and the offset that follow from its attributes. True for as_strided.
+bool holds(const ViewCall& view);
+
 }  // namespace lorry::trace

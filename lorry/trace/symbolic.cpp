@@ -16,37 +16,66 @@ namespace {
 
 // ---- the integers and numbers of a graph ----------------------------------------------------------------------------
 
-enum class Role : uint8_t { size, stride, offset, attribute };
-
-/// Calls f(integer, role) for every size, stride, offset and integer attribute, in a fixed order, which begins with the
-/// arguments.
+/// Calls f for every layout, in a fixed order, which begins with the arguments.
 template <class G, class F>
-void for_each_integer(G& graph, const F& f) {
-  const auto layout = [&](auto& x) {
-    for (int d = 0; d < x.rank; ++d) f(x.sizes[d], Role::size), f(x.strides[d], Role::stride);
-  };
+void for_each_layout(G& graph, const F& f) {
   const auto argument = [&](auto& x) {
-    if (x.kind == Argument::undefined || x.kind == Argument::number) return;
-    layout(x.window.layout);
-    f(x.window.offset, Role::offset);
+    if (x.kind != Argument::undefined && x.kind != Argument::number) f(x.window.layout);
   };
   for (auto& x : graph.arguments) argument(x);
-  for (auto& x : graph.values) layout(x.layout);
-  for (auto& x : graph.inputs) f(x.offset, Role::offset);
+  for (auto& x : graph.values) f(x.layout);
   for (auto& node : graph.nodes) {
     for (auto& x : node.arguments) argument(x);
     for (auto& x : node.targets) argument(x);
-    for (auto& a : node.attributes) {
-      if (auto* integer = std::get_if<int64_t>(&a)) f(*integer, Role::attribute);
-      if (auto* dims = std::get_if<Dims>(&a))
-        for (int i = 0; i < dims->size(); ++i) f((*dims)[i], Role::attribute);
-      if (auto* list = std::get_if<std::vector<int64_t>>(&a))
-        for (auto& x : *list) f(x, Role::attribute);
-    }
   }
   for (auto& x : graph.outputs) argument(x.tensor);
   for (auto& x : graph.grads) argument(x.gradient);
-  for (auto& x : graph.cuts) f(x.end, Role::attribute), f(x.size, Role::attribute);
+  for (auto& x : graph.views) f(x.from), f(x.to);
+}
+
+/// Calls f for every size, stride, offset and integer attribute, in a fixed order: first those of the layouts.
+template <class G, class F>
+void for_each_integer(G& graph, const F& f) {
+  for_each_layout(graph, [&](auto& layout) {
+    for (int d = 0; d < layout.rank; ++d) f(layout.sizes[d]), f(layout.strides[d]);
+  });
+  for (auto& x : graph.arguments) f(x.window.offset);
+  for (auto& x : graph.inputs) f(x.offset);
+  const auto attributes = [&](auto& list) {
+    for (auto& a : list) {
+      if (auto* integer = std::get_if<int64_t>(&a)) f(*integer);
+      if (auto* dims = std::get_if<Dims>(&a))
+        for (int i = 0; i < dims->size(); ++i) f((*dims)[i]);
+      if (auto* integers = std::get_if<std::vector<int64_t>>(&a))
+        for (auto& x : *integers) f(x);
+    }
+  };
+  for (auto& node : graph.nodes) {
+    for (auto& x : node.arguments) f(x.window.offset);
+    for (auto& x : node.targets) f(x.window.offset);
+    attributes(node.attributes);
+  }
+  for (auto& x : graph.outputs) f(x.tensor.window.offset);
+  for (auto& x : graph.grads) f(x.gradient.window.offset);
+  for (auto& x : graph.views) f(x.offset), attributes(x.attributes);
+}
+
+/// What operators and programs ask of a layout beside its sizes: which are 0 or 1, which dimensions are one run of
+/// memory with the next, and whether the last is contiguous.
+uint32_t class_of(const Layout& x) {
+  uint32_t bits = 1;
+  for (int d = 0; d < x.rank; ++d) {
+    const bool last = d + 1 == x.rank;
+    bits = bits << 3 | (x.sizes[d] == 0 ? 1u : 0u) << 2 | (x.sizes[d] == 1 ? 1u : 0u) << 1 |
+           (x.strides[d] == (last ? 1 : x.strides[d + 1] * x.sizes[d + 1]) ? 1u : 0u);
+  }
+  return bits;
+}
+
+std::vector<uint32_t> classes_of(const Graph& graph) {
+  std::vector<uint32_t> classes;
+  for_each_layout(graph, [&](const Layout& x) { classes.push_back(class_of(x)); });
+  return classes;
 }
 
 /// Calls f for every number among operands and attributes, a Scalar or a double.
@@ -67,7 +96,7 @@ double value_of(const Scalar& x) { return x.to<double>(); }
 
 std::vector<int64_t> integers_of(const Graph& graph) {
   std::vector<int64_t> all;
-  for_each_integer(graph, [&](int64_t x, Role) { all.push_back(x); });
+  for_each_integer(graph, [&](int64_t x) { all.push_back(x); });
   return all;
 }
 
@@ -123,11 +152,9 @@ bool same_kind(const GraphInput& a, const GraphInput& b) {
          std::ranges::equal(a.tensors, b.tensors, is_same);
 }
 
-/// Constants are compared on the host, so only small ones are the same.
 bool same_kind(const GraphConstant& a, const GraphConstant& b) {
-  constexpr int64_t kMostBytes = 4096;
   return a.value == b.value && a.tensor.dtype() == b.tensor.dtype() && a.tensor.layout() == b.tensor.layout() &&
-         a.tensor.device().is_cpu() && b.tensor.device().is_cpu() && a.tensor.nbytes() <= kMostBytes &&
+         is_comparable(a) && is_comparable(b) &&
          std::memcmp(a.tensor.node()->data(), b.tensor.node()->data(), static_cast<size_t>(a.tensor.nbytes())) == 0;
 }
 
@@ -141,9 +168,12 @@ bool same_kind(const WriteBack& a, const WriteBack& b) { return a.input == b.inp
 bool same_kind(const GraphGrad& a, const GraphGrad& b) {
   return a.input == b.input && a.was_none == b.was_none && same_kind(a.gradient, b.gradient);
 }
-bool same_kind(const HostCallback& a, const HostCallback& b) { return a.position == b.position && a.name == b.name; }
+bool same_kind(const HostCallback& a, const HostCallback& b) {
+  return a.position == b.position && a.name == b.name && a.is_for_all_sizes && b.is_for_all_sizes;
+}
 
 bool same_kind(const Node& a, const Node& b);
+bool same_kind(const ViewCall& a, const ViewCall& b);
 
 template <class T>
 bool all_same_kind(const std::vector<T>& a, const std::vector<T>& b) {
@@ -156,21 +186,44 @@ bool same_kind(const Node& a, const Node& b) {
          all_same_kind(a.attributes, b.attributes);
 }
 
+bool same_kind(const ViewCall& a, const ViewCall& b) {
+  return a.op == b.op && a.from.rank == b.from.rank && a.to.rank == b.to.rank &&
+         all_same_kind(a.attributes, b.attributes);
+}
+
 bool same_kind(const Graph& a, const Graph& b) {
   return a.backward_from == b.backward_from && all_same_kind(a.arguments, b.arguments) &&
          all_same_kind(a.values, b.values) && all_same_kind(a.nodes, b.nodes) && all_same_kind(a.inputs, b.inputs) &&
          all_same_kind(a.constants, b.constants) && all_same_kind(a.generators, b.generators) &&
          all_same_kind(a.outputs, b.outputs) && all_same_kind(a.write_backs, b.write_backs) &&
-         all_same_kind(a.grads, b.grads) && all_same_kind(a.callbacks, b.callbacks) && a.cuts.size() == b.cuts.size();
+         all_same_kind(a.grads, b.grads) && all_same_kind(a.callbacks, b.callbacks) && all_same_kind(a.views, b.views);
 }
 
 /// Whether sizes are equal where they are in the other graph, and are 0 or 1 where they are.
-template <class Sizes>
-bool same_equalities(const Sizes& a, const Sizes& b) {
+bool same_equalities(const std::vector<int64_t>& a, const std::vector<int64_t>& b) {
   std::map<int64_t, int64_t> there, back;
   for (size_t i = 0; i < a.size(); ++i) {
     if ((a[i] <= 1 || b[i] <= 1) && a[i] != b[i]) return false;
     if (there.emplace(a[i], b[i]).first->second != b[i] || back.emplace(b[i], a[i]).first->second != a[i]) return false;
+  }
+  return true;
+}
+
+/// Whether the inputs in captured memory lie in it, and apart from each other.
+bool fits_captured_memory(const Graph& graph) {
+  std::map<uint64_t, std::vector<std::pair<int64_t, int64_t>>> used;
+  for (const GraphInput& x : graph.inputs) {
+    if (x.argument >= 0 || x.is_gradient) continue;
+    const Tensor& from = x.captured->tensor();
+    const int64_t first = from.storage_offset() + x.offset,
+                  end = first + graph.values[static_cast<size_t>(x.value)].layout.extent();
+    if (first < 0 || end * size_of(from.dtype()) > from.storage().bytes()) return false;
+    used[from.storage().id()].emplace_back(first, end);
+  }
+  for (auto& [storage, ranges] : used) {
+    std::ranges::sort(ranges);
+    for (size_t i = 1; i < ranges.size(); ++i)
+      if (ranges[i].first < ranges[i - 1].second) return false;
   }
   return true;
 }
@@ -185,10 +238,16 @@ std::vector<int64_t> argument_sizes(const Graph& graph, size_t arguments) {
 
 }  // namespace
 
+bool is_comparable(const GraphConstant& x) { return x.tensor.device().is_cpu() && x.tensor.nbytes() <= 4096; }
+
 // ---- samples --------------------------------------------------------------------------------------------------------
 
-SymbolicGraph::SymbolicGraph(const Graph& graph, std::span<const SizeRead> reads, size_t arguments, bool uses_reads)
-    : graph_(graph), arguments_(arguments), uses_reads_(uses_reads), reads_(reads.begin(), reads.end()) {
+SymbolicGraph::SymbolicGraph(const Graph& graph, const Recording& recording, size_t arguments, bool uses_reads)
+    : graph_(graph),
+      arguments_(arguments),
+      uses_reads_(uses_reads),
+      reads_(recording.size_reads),
+      classes_(classes_of(graph)) {
   std::map<int64_t, int32_t> known;
   for (const int64_t x : integers_of(graph)) {
     const auto [at, is_new] = known.emplace(x, static_cast<int32_t>(columns_.size()));
@@ -196,11 +255,28 @@ SymbolicGraph::SymbolicGraph(const Graph& graph, std::span<const SizeRead> reads
     column_of_.push_back(at->second);
   }
   for (const double x : numbers_of(graph)) numbers_.push_back({x});
+  tie(recording);
   solve();
 }
 
-bool SymbolicGraph::add(const Graph& graph, std::span<const SizeRead> reads) {
-  if (is_full() || !same_kind(graph_, graph)) return false;
+/// Sets tied_by_ if the function's own code did what may depend on sizes.
+void SymbolicGraph::tie(const Recording& recording) {
+  if (!tied_by_.empty()) return;
+  if (recording.went_on_after_error) tied_by_ = "the function went on after an error";
+  if (uses_reads_ || !tied_by_.empty()) return;
+  const auto same = [](const SizeRead& a, const SizeRead& b) { return a.sizes == b.sizes; };
+  const auto [mine, other] = std::ranges::mismatch(reads_, recording.size_reads, same);
+  const bool too_many = reads_.size() == kMostSizeReads;
+  if (mine == reads_.end() && other == recording.size_reads.end() && !too_many) return;
+  const std::string where = other != recording.size_reads.end() ? other->where()
+                            : mine != reads_.end()              ? mine->where()
+                                                                : "";
+  tied_by_ = fmt::format("the function reads a size that changes, or cuts a tensor by it{}",
+                         where.empty() ? "" : fmt::format(" ({})", where));
+}
+
+bool SymbolicGraph::add(const Graph& graph, const Recording& recording) {
+  if (is_full() || !same_kind(graph_, graph) || classes_of(graph) != classes_) return false;
   if (!same_equalities(argument_sizes(graph_, arguments_), argument_sizes(graph, arguments_))) return false;
   const std::vector<int64_t> integers = integers_of(graph);
   if (integers.size() != column_of_.size()) return false;
@@ -219,17 +295,7 @@ bool SymbolicGraph::add(const Graph& graph, std::span<const SizeRead> reads) {
   const std::vector<double> numbers = numbers_of(graph);
   for (size_t i = 0; i < numbers.size(); ++i) numbers_[i].push_back(numbers[i]);
   ++samples_;
-  if (varying_read_.empty() && !uses_reads_) {
-    const auto same = [](const SizeRead& a, const SizeRead& b) { return a.sizes == b.sizes; };
-    const auto other = std::ranges::mismatch(reads_, reads, same);
-    if (other.in1 != reads_.end() || other.in2 != reads.end() || reads.size() == kMostSizeReads) {
-      const std::string where = other.in2 != reads.end()    ? other.in2->where()
-                                : other.in1 != reads_.end() ? other.in1->where()
-                                                            : "";
-      varying_read_ = fmt::format("the function reads a size that changes, or cuts a tensor by it{}",
-                                  where.empty() ? "" : fmt::format(" ({})", where));
-    }
-  }
+  tie(recording);
   solve();
   return true;
 }
@@ -257,87 +323,103 @@ void SymbolicGraph::find_symbols() {
       if (!fit(columns_[static_cast<size_t>(column)]) && symbols_.size() < kMostSymbols)
         symbols_.push_back({i, d, column});
     }
-    integer += 2 * static_cast<size_t>(rank) + 1;
+    integer += 2 * static_cast<size_t>(rank);
   }
 }
 
 void SymbolicGraph::solve() {
-  why_not_.clear();
-  if (samples_ < 2) {
-    why_not_ = "there is one recording";
-    return;
-  }
-  if (!varying_read_.empty()) {
-    why_not_ = varying_read_;
-    return;
-  }
-  find_symbols();
   expressions_.clear();
   number_of_.clear();
+  find_symbols();
+  why_not_ = samples_ < 2 ? "there is one recording" : !tied_by_.empty() ? tied_by_ : why_not_solved();
+}
+
+/// Whether each symbol has changed while the others did not, or there are so many graphs that a product which fits by
+/// chance is out of the question.
+bool SymbolicGraph::tells_symbols_apart() const {
+  if (samples_ >= 2 + 2 * symbols_.size()) return true;
+  const auto differs = [&](const Symbol& s, size_t i, size_t k) {
+    const std::vector<int64_t>& column = columns_[static_cast<size_t>(s.column)];
+    return column[i] != column[k];
+  };
+  return std::ranges::all_of(symbols_, [&](const Symbol& s) {
+    for (size_t i = 0; i < samples_; ++i)
+      for (size_t k = 0; k < i; ++k)
+        if (differs(s, i, k) &&
+            std::ranges::all_of(symbols_, [&](const Symbol& other) { return &other == &s || !differs(other, i, k); }))
+          return true;
+    return false;
+  });
+}
+
+std::string SymbolicGraph::why_not_solved() {
+  if (!tells_symbols_apart())
+    return fmt::format("several sizes change at once; {} recordings do not tell them apart", samples_);
   for (const std::vector<int64_t>& column : columns_) {
     const std::optional<Expression> found = fit(column);
-    if (!found) {
-      why_not_ =
-          fmt::format("{} recordings do not tell how a size or stride follows from the arguments' sizes", samples_);
-      return;
-    }
+    if (!found)
+      return fmt::format("{} recordings do not tell how a size or stride follows from the arguments' sizes", samples_);
     expressions_.push_back(*found);
   }
   for (const std::vector<double>& values : numbers_) {
     const std::optional<Number> found = fit_number(values);
-    if (!found) {
-      why_not_ = "a number changes with the sizes";
-      return;
-    }
+    if (!found) return fmt::format("{} recordings do not tell how a number follows from sizes", samples_);
     number_of_.push_back(*found);
   }
-  why_not_ = why_shapes_differ(graph_);
+  for (const ViewCall& x : graph_.views)
+    if (!holds(x)) return fmt::format("a view cannot be checked: {}", name(x.op));
+  return why_shapes_differ(graph_);
 }
 
+/// The expression that a column is. Nothing if there is none, or if several fit.
 std::optional<SymbolicGraph::Expression> SymbolicGraph::fit(const std::vector<int64_t>& column) const {
-  if (std::ranges::all_of(column, [&](int64_t x) { return x == column[0]; })) return Expression{.added = column[0]};
-  const std::optional<Expression> found = product(column);
-  return found ? found : sum(column);
+  const std::vector<Expression> products = products_of(column);
+  return products.empty() ? sum(column) : products.size() == 1 ? std::optional(products[0]) : std::nullopt;
 }
 
-/// The product of symbols that a column is. Nothing if there is none, or several of the same degree.
-std::optional<SymbolicGraph::Expression> SymbolicGraph::product(const std::vector<int64_t>& column) const {
+size_t SymbolicGraph::distinct(const Symbol& s) const {
+  const std::vector<int64_t>& column = columns_[static_cast<size_t>(s.column)];
+  return std::set(column.begin(), column.end()).size();
+}
+
+/// All products of at most three symbols, with a factor, that a column may be. A power counts twice until its symbol
+/// has had three sizes, because a sum goes through any two.
+std::vector<SymbolicGraph::Expression> SymbolicGraph::products_of(const std::vector<int64_t>& column) const {
   constexpr int kMostFactors = 3;
-  std::optional<Expression> found;
-  bool is_ambiguous = false;
+  if (std::ranges::count(column, 0) > 0)  // a product of sizes is 0 always or never
+    return column == std::vector<int64_t>(column.size(), 0) ? std::vector<Expression>{{}} : std::vector<Expression>{};
+  std::vector<Expression> found;
   Expression x;
-  const auto matches = [&] {
-    const auto power = [&](size_t sample) {
-      __int128 product = 1;
-      for (size_t s = 0; s < symbols_.size(); ++s)
-        for (int i = 0; i < x.powers[s]; ++i) product *= columns_[static_cast<size_t>(symbols_[s].column)][sample];
-      return product;
-    };
-    const __int128 first = power(0);
-    if (first > INT64_MAX) return false;
+  const auto product = [&](size_t sample) {
+    __int128 value = 1;
+    for (size_t s = 0; s < symbols_.size(); ++s)
+      for (int i = 0; i < x.powers[s]; ++i) value *= columns_[static_cast<size_t>(symbols_[s].column)][sample];
+    return value;
+  };
+  const auto add_match = [&] {
+    const __int128 first = product(0);
+    if (first > INT64_MAX || first <= 0) return;
     for (size_t i = 1; i < column.size(); ++i)
-      if (__int128(column[i]) * first != __int128(column[0]) * power(i)) return false;
+      if (__int128(column[i]) * first != __int128(column[0]) * product(i)) return;
     const auto below = static_cast<int64_t>(first);
     const int64_t common = std::gcd(column[0], below);
     x.numerator = column[0] / common;
     x.denominator = below / common;
-    return true;
+    found.push_back(x);
+    for (size_t s = 0; s < symbols_.size(); ++s)
+      if (x.powers[s] > 1 && distinct(symbols_[s]) < 3) found.push_back(x);
   };
   const auto try_from = [&](const auto& self, size_t s, int factors) -> void {
-    if (factors == 0) {
-      if (!matches()) return;
-      is_ambiguous |= found.has_value();
-      found = x;
-      return;
-    }
+    add_match();
+    if (factors == kMostFactors) return;
     for (; s < symbols_.size(); ++s) {
       ++x.powers[s];
-      self(self, s, factors - 1);
+      self(self, s, factors + 1);
       --x.powers[s];
     }
   };
-  for (int factors = 1; factors <= kMostFactors && !found; ++factors) try_from(try_from, 0, factors);
-  return is_ambiguous ? std::nullopt : found;
+  try_from(try_from, 0, 0);
+  return found;
 }
 
 /// The whole multiple of one symbol, plus a constant, that a column is. It takes three graphs to tell.
@@ -345,7 +427,7 @@ std::optional<SymbolicGraph::Expression> SymbolicGraph::sum(const std::vector<in
   std::optional<Expression> found;
   for (size_t s = 0; s < symbols_.size(); ++s) {
     const std::vector<int64_t>& symbol = columns_[static_cast<size_t>(symbols_[s].column)];
-    if (std::set(symbol.begin(), symbol.end()).size() < 3) continue;
+    if (distinct(symbols_[s]) < 3) continue;
     const size_t other =
         static_cast<size_t>(std::ranges::find_if(symbol, [&](int64_t x) { return x != symbol[0]; }) - symbol.begin());
     const int64_t rise = column[other] - column[0], run = symbol[other] - symbol[0];
@@ -361,10 +443,13 @@ std::optional<SymbolicGraph::Expression> SymbolicGraph::sum(const std::vector<in
   return found;
 }
 
-/// The expression of a number that counts elements, or of one divided by such a number (the factor of a mean).
+/// The expression of a number that counts elements, or of one divided by such a number (the factor of a mean). One that
+/// changes must have had three values: it may also be a number of the function's own that changed.
 std::optional<SymbolicGraph::Number> SymbolicGraph::fit_number(const std::vector<double>& values) {
   const auto bits = [](double x) { return std::bit_cast<int64_t>(x); };
-  if (std::ranges::all_of(values, [&](double x) { return bits(x) == bits(values[0]); })) return Number{};
+  const std::set<double> all(values.begin(), values.end());
+  const bool is_constant = std::ranges::all_of(values, [&](double x) { return bits(x) == bits(values[0]); });
+  if (!is_constant && all.size() < 3) return std::nullopt;
   for (const bool is_reciprocal : {false, true}) {
     std::vector<int64_t> column;
     for (const double x : values) {
@@ -375,11 +460,12 @@ std::optional<SymbolicGraph::Number> SymbolicGraph::fit_number(const std::vector
     }
     if (column.size() < values.size()) continue;
     const std::optional<Expression> found = fit(column);
-    if (!found) continue;
+    if (!found) return std::nullopt;
+    if (is_constant) return Number{};
     expressions_.push_back(*found);
     return Number{static_cast<int32_t>(expressions_.size()) - 1, is_reciprocal};
   }
-  return std::nullopt;
+  return is_constant ? std::optional(Number{}) : std::nullopt;
 }
 
 // ---- further sizes --------------------------------------------------------------------------------------------------
@@ -405,7 +491,6 @@ bool SymbolicGraph::accepts(std::span<const Tensor> arguments, std::vector<int64
     const Layout& layout = x.layout();
     for (int d = 0; d < layout.rank; ++d)
       if (!has_value(layout.sizes[d]) || !has_value(layout.strides[d])) return false;
-    ++integer;  // the offset depends on the memory that arguments share, which the guard of the graph compares
   }
   return true;
 }
@@ -421,13 +506,7 @@ std::optional<Graph> SymbolicGraph::make(std::span<const Tensor> arguments) cons
   }
   Graph graph = graph_;
   size_t i = 0;
-  bool is_possible = true;
-  for_each_integer(graph, [&](int64_t& x, Role role) {
-    const int64_t value = values[static_cast<size_t>(column_of_[i++])];
-    is_possible &= role == Role::attribute || value >= 0;
-    is_possible &= role != Role::size || (x > 1 ? value > 1 : value == x);
-    x = value;
-  });
+  for_each_integer(graph, [&](int64_t& x) { x = values[static_cast<size_t>(column_of_[i++])]; });
   i = 0;
   for_each_number(graph, [&](auto& x) {
     const Number& number = number_of_[i++];
@@ -442,8 +521,8 @@ std::optional<Graph> SymbolicGraph::make(std::span<const Tensor> arguments) cons
       x = number.is_reciprocal ? 1 / count : count;
     }
   });
-  is_possible &= std::ranges::all_of(graph.cuts, [](const Cut& x) { return x.end <= x.size; });
-  if (!is_possible) return std::nullopt;
+  if (classes_of(graph) != classes_ || !std::ranges::all_of(graph.views, holds) || !fits_captured_memory(graph))
+    return std::nullopt;
   try {
     verify(graph);
   } catch (const CompileError&) {  // a window would reach outside its value: the function itself may throw

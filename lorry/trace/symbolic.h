@@ -8,10 +8,13 @@
 //   graph.add(recorded_with_16_rows, ...);
 //   graph.make(arguments_with_24_rows);   // the graph that a recording with 24 rows would give
 //
-// A graph is made only if the function's own code does not depend on the sizes that change: the recorder noted what it
-// read (SizeRead). What operators make of the sizes is checked: each node's results must have the layouts that the
-// operator gives them on the meta device. Sizes that were different must stay different, and 0 and 1 are no symbols, so
-// that broadcasting stays the same.
+// An expression is used only if no other one fits the graphs that were added. What the graph for other sizes must pass:
+//   - each node's results have the layouts that the operator gives them on the meta device;
+//   - each view that the function made gives the layout that follows from it;
+//   - every layout has the same dimensions of 0 and 1 and the same runs of memory as the recorded one;
+//   - sizes of arguments that were equal are equal, and those that were different are different.
+// What the function's own code does with sizes cannot be seen in graphs, so the recorder notes which it reads
+// (SizeRead). If such a size changes, no graph is made.
 
 #include <array>
 #include <cstdint>
@@ -24,15 +27,18 @@
 
 namespace lorry::trace {
 
+/// Whether a constant can be compared with that of another recording: it is small, and on the CPU.
+bool is_comparable(const GraphConstant& x);
+
 class SymbolicGraph {
  public:
   /// arguments: the number of the graph's arguments that a caller gives; the others follow from them. uses_reads: sizes
   /// that the function reads only shape tensors, so that they may change.
-  SymbolicGraph(const Graph& graph, std::span<const SizeRead> reads, size_t arguments, bool uses_reads);
+  SymbolicGraph(const Graph& graph, const Recording& recording, size_t arguments, bool uses_reads);
 
   /// Adds the graph of a recording for other sizes. False, and nothing changes, if it has other operators or operands,
-  /// captured other tensors, or has other sizes that are equal, 0 or 1.
-  bool add(const Graph& graph, std::span<const SizeRead> reads);
+  /// captured other tensors, or lays out tensors otherwise (above).
+  bool add(const Graph& graph, const Recording& recording);
   /// Whether more graphs may help to make one: at most 8 are added.
   bool is_full() const { return samples_ >= kMostSamples; }
   /// The number of graphs added, with the first.
@@ -70,10 +76,15 @@ class SymbolicGraph {
     bool is_reciprocal = false;
   };
 
+  void tie(const Recording& recording);
   void solve();
+  std::string why_not_solved();
   void find_symbols();
+  bool tells_symbols_apart() const;
+  /// How many sizes a symbol has had.
+  size_t distinct(const Symbol& s) const;
   std::optional<Expression> fit(const std::vector<int64_t>& column) const;
-  std::optional<Expression> product(const std::vector<int64_t>& column) const;
+  std::vector<Expression> products_of(const std::vector<int64_t>& column) const;
   std::optional<Expression> sum(const std::vector<int64_t>& column) const;
   std::optional<Number> fit_number(const std::vector<double>& values);
   bool accepts(std::span<const Tensor> arguments, std::vector<int64_t>& symbols) const;
@@ -82,7 +93,8 @@ class SymbolicGraph {
   size_t arguments_;
   bool uses_reads_;
   std::vector<SizeRead> reads_;
-  std::string varying_read_;  ///< where a size is read that changes; empty if none is
+  std::string tied_by_;            ///< what may depend on sizes that change; empty if nothing does
+  std::vector<uint32_t> classes_;  ///< of the graph's layouts
   size_t samples_ = 1;
   /// Integers of the graph in their order (for_each_integer): the column of each. A column holds an integer of each
   /// graph that was added; equal columns are one.

@@ -157,7 +157,7 @@ template <class Compute, class... A>
   const std::array<Attribute, sizeof...(A)> list{attribute(attributes)...};
   Announced announced(op, true, others, &self, list);
   if (!announced.replaced()) compute();
-  self.storage().written_by(t_operator);
+  self.node()->storage->written_by(t_operator);
   announced.finish(self);
 }
 
@@ -194,7 +194,7 @@ const Tensor& call_in_place(Op op, const Tensor& self, const Inputs& others, Com
   require_writable(self);
   if (!(self.requires_grad() && (t_modes & kGradMode)) && !heard(others)) [[likely]] {
     compute();
-    self.storage().written_by(t_operator);
+    self.node()->storage->written_by(t_operator);
     return self;
   }
   announced_call_in_place(op, self, others, compute, attributes...);
@@ -208,7 +208,7 @@ void call_into(Op op, bool in_place, std::span<const Tensor> out, const Inputs& 
                const A&... attributes) {
   const Running running(name(op));
   const auto written = [&] {
-    for (const Tensor& x : out) x.storage().written_by(t_operator);
+    for (const Tensor& x : out) x.node()->storage->written_by(t_operator);
   };
   if (!heard(inputs)) [[likely]] {
     compute();
