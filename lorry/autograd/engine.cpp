@@ -199,6 +199,7 @@ void run(const std::vector<Edge>& roots, std::vector<Tensor> gradients, bool kee
 
 std::vector<Edge> root_edges(const std::vector<Tensor>& roots, const std::vector<Tensor>& given,
                              std::vector<Tensor>& gradients, const char* where) {
+  const lorry::detail::ShapesOnly shapes;
   require<GradError>(given.empty() || given.size() == roots.size(),
                      "{}: as many gradients as roots are needed; got {} and {}", where, given.size(), roots.size());
   std::vector<Edge> edges;

@@ -43,6 +43,7 @@ Tensor Tensor::grad() const {
 
 void Tensor::set_grad(const Tensor& grad) const {
   checked("set_grad");
+  const detail::ShapesOnly shapes;
   if (grad.defined()) {
     require<ShapeError>(grad.sizes() == sizes(),
                         "set_grad: the gradient has another shape than its tensor; got gradient: {}, tensor: {}", grad,

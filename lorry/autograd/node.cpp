@@ -117,8 +117,9 @@ void Accumulate::set_grad(const Tensor& grad) {
 }
 
 void Accumulate::put(const Tensor& grad) {
+  const lorry::detail::ShapesOnly shapes;
   if (grad.defined()) grad.storage().add_gradient();
-  if (grad_.defined()) grad_.storage().drop_gradient();
+  if (grad_.defined()) grad_.node()->storage->drop_gradient();
   grad_ = grad;
   changed_ = note_change();
   if (lorry::detail::facts_heard()) [[unlikely]]
@@ -126,13 +127,14 @@ void Accumulate::put(const Tensor& grad) {
 }
 
 void Accumulate::follow(const Tensor& leaf) {
+  const lorry::detail::ShapesOnly shapes;
   outputs.assign(1, {leaf.sizes(), leaf.dtype(), leaf.device()});
   storage_ = leaf.storage().id();
   leaf_ = leaf.node();
 }
 
 Accumulate::~Accumulate() {
-  if (grad_.defined()) grad_.storage().drop_gradient();
+  if (grad_.defined()) grad_.node()->storage->drop_gradient();
 }
 
 Meta* find_meta(const Tensor& x) { return static_cast<Meta*>(x.node()->grad.get()); }

@@ -31,7 +31,7 @@ TEST(SymbolicSizes, sizes_that_are_the_same_by_chance) {
   expect_same_for(two, {{{6}, {2, 3}}, {{20}, {4, 5}}, {{3}, {2, 4}}, {{7}, {3, 9}}, {{7}, {3, 5}}, {{9}, {4, 6}}});
   const auto gradient_of = [](const auto& g) {
     return [g](const Tensors& x) {
-      const Tensor y = x[0].detach().requires_grad_();
+      const Tensor y = x[0].clone().requires_grad_();
       g(y * 2).backward();
       return Tensors{y.grad()};
     };
