@@ -117,8 +117,7 @@ void Accumulate::set_grad(const Tensor& grad) {
 }
 
 void Accumulate::put(const Tensor& grad) {
-  const lorry::detail::ShapesOnly shapes;
-  if (grad.defined()) grad.storage().add_gradient();
+  if (grad.defined()) grad.node()->storage->add_gradient();
   if (grad_.defined()) grad_.node()->storage->drop_gradient();
   grad_ = grad;
   changed_ = note_change();

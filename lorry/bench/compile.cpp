@@ -70,7 +70,7 @@ void small(CompileCases& cases) {
       [](const Tensor& p, const Tensor& q, const Tensor& r) { return p * q + r; }, a, b, c);
 }
 
-/// A call with each of 50 text lengths: new sizes are recorded, but nothing is compiled.
+/// A call with each of 50 text lengths: three are recorded (256 is also the width), the others follow from them.
 void lengths(CompileCases& cases) {
   const CompileCase about{.name = "50 sequence lengths, 8 to 400 x 256"};
   if (!cases.wants(about.name)) return;

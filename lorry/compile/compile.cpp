@@ -191,7 +191,8 @@ struct CompiledFunction::Cache {
 
  private:
   using List = std::vector<std::shared_ptr<Recorded>>;
-  void add_to_family(Family made, const trace::Recording& recording, const trace::Graph& graph);
+  void add_to_family(const Recorded& made, const trace::Graph& graph, const trace::Recording& recording, size_t results,
+                     const compiler::Differentiation& gradients);
   void move_replaced(const std::shared_ptr<Recorded>& made, List& to);
   std::string move_over_limits(List& to);
 };
@@ -245,14 +246,8 @@ std::vector<Tensor> CompiledFunction::Cache::record(uint64_t hash, std::span<con
   try {
     const trace::Graph graph = trace::functionalise(recording);
     made->set(graph, arguments.size(), results.size(), gradients, program_options(options));
-    const bool has_large_constants =
-        std::ranges::any_of(graph.constants, [](const auto& x) { return !trace::is_comparable(x); });
-    if (!has_large_constants && options.dynamic != Dynamic::never && !arguments.empty())
-      add_to_family({made->kind,
-                     results.size(),
-                     gradients,
-                     {graph, recording, arguments.size(), options.dynamic == Dynamic::always}},
-                    recording, graph);
+    if (options.dynamic != Dynamic::never && !arguments.empty())
+      add_to_family(*made, graph, recording, results.size(), gradients);
   } catch (const CompileError& error) {
     made->refused = error.what();
     if (!recording.may_initialise) made->attempts = kAttempts;
@@ -272,34 +267,44 @@ std::vector<Tensor> CompiledFunction::Cache::record(uint64_t hash, std::span<con
   return results;
 }
 
-/// Adds a recording to the family of those that differ from it in sizes alone; if there is none, it begins one. If
-/// another thread changes that family meanwhile, it does neither.
-void CompiledFunction::Cache::add_to_family(Family made, const trace::Recording& recording, const trace::Graph& graph) {
+/// Adds a recording to the family of those that differ from it in sizes alone; if there is none, it begins one. It does
+/// neither if another thread changes that family meanwhile, or if such calls had families that gave no other sizes.
+void CompiledFunction::Cache::add_to_family(const Recorded& made, const trace::Graph& graph,
+                                            const trace::Recording& recording, size_t results,
+                                            const compiler::Differentiation& gradients) {
   constexpr size_t kMostFamilies = 16;
-  std::vector<std::shared_ptr<const Family>> list;
+  std::vector<std::shared_ptr<const Family>> list, gone;  // destroyed after the lock is released
   {
     const std::shared_lock lock(mutex);
     list = families;
   }
   std::shared_ptr<const Family> from, next;
+  bool is_hopeless = false;
   for (const auto& family : list) {
-    if (family->kind != made.kind || family->results != made.results || family->graph.is_full()) continue;
+    if (!family->graph.may_run_again()) {
+      gone.push_back(family);
+      continue;
+    }
+    if (next != nullptr || family->kind != made.kind || family->results != results) continue;
+    is_hopeless |= family->graph.is_hopeless();
+    if (family->graph.is_full() || is_hopeless) continue;
     auto copy = std::make_shared<Family>(*family);
     if (!copy->graph.add(graph, recording)) continue;
     from = family;
     next = std::move(copy);
-    break;
   }
-  if (next == nullptr) next = std::make_shared<const Family>(std::move(made));
-  std::vector<std::shared_ptr<const Family>> gone;  // destroyed after the lock is released
-  std::ranges::copy_if(list, std::back_inserter(gone), [](const auto& x) { return !x->graph.may_run_again(); });
-  list.clear();
+  if (next == nullptr && !is_hopeless && std::ranges::all_of(graph.constants, trace::is_comparable))
+    next = std::make_shared<const Family>(
+        Family{made.kind,
+               results,
+               gradients,
+               {graph, recording, made.kind.wants_gradient.size(), options.dynamic == Dynamic::always}});
   const std::unique_lock lock(mutex);
   std::erase_if(families, [&](const auto& x) { return std::ranges::count(gone, x) > 0; });
   const auto at = std::ranges::find(families, from);
   if (from != nullptr && at != families.end())
     at->swap(next);
-  else if (from == nullptr)
+  else if (from == nullptr && next != nullptr)
     families.push_back(std::move(next));
   if (families.size() > kMostFamilies) {
     gone.push_back(families.front());

@@ -1,7 +1,6 @@
 #include "lorry/compile/lazy.h"
 
 #include <algorithm>
-#include <bit>
 
 #include "lorry/base/scope.h"
 #include "lorry/compile/simplify.h"
@@ -25,23 +24,6 @@ constexpr size_t kMaxDeferred = 256;
 bool is_same(const RecordedInput& a, const RecordedInput& b) {
   if (a.number || b.number) return a.number && b.number && trace::is_same(*a.number, *b.number);
   return a.tensor == b.tensor;
-}
-
-bool is_same(const door::Attribute& a, const door::Attribute& b) {
-  if (a.index() != b.index()) return false;
-  return std::visit(
-      [&]<class T>(const T& x) {
-        const T& y = std::get<T>(b);
-        if constexpr (std::is_same_v<T, Scalar>)
-          return trace::is_same(x, y);
-        else if constexpr (std::is_same_v<T, double>)
-          return std::bit_cast<int64_t>(x) == std::bit_cast<int64_t>(y);
-        else if constexpr (std::is_same_v<T, formula::RandomKey>)
-          return false;
-        else
-          return x == y;
-      },
-      a);
 }
 
 /// Calls `visit` with every tensor of a call, as number of its storage and description.
@@ -241,7 +223,8 @@ DeferredCall* LazyRun::known(const door::CallView& call) const {
     const RecordedCall& c = next->call;
     if (c.op == call.op && c.in_place == call.in_place &&
         std::ranges::equal(c.inputs, inputs_, [](const auto& a, const auto& b) { return is_same(a, b); }) &&
-        std::ranges::equal(c.attributes, call.attributes, [](const auto& a, const auto& b) { return is_same(a, b); }))
+        std::ranges::equal(c.attributes, call.attributes,
+                           [](const auto& a, const auto& b) { return trace::is_same(a, b); }))
       return next.get();
   }
   return nullptr;

@@ -166,8 +166,8 @@ struct FusedKernels {
   /// Whether pointwise steps over values of these dtypes may run as one chain, whose values stay in vector registers;
   /// with other steps in one call they would not. Null: that makes no difference.
   bool (*may_be_chain)(std::span<const FusedStep> steps, std::span<const DType> inputs) = nullptr;
-  /// Maps over at most this many elements are joined also if they share no operand, because a launch takes longer than
-  /// they do.
+  /// Maps over at most this many elements are joined also if they share no operand, because a launch costs more than
+  /// their memory.
   int64_t few_elements = 0;
   /// Prepares the run-time compiler in the background. Null: there is none.
   void (*warm_up)() = nullptr;

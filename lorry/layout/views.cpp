@@ -166,4 +166,11 @@ Dims moved(int rank, const Dims& source, const Dims& destination) {
   return order;
 }
 
+bool same_elements(const Layout& a, const Layout& b) {
+  if (!same_sizes(a, b)) return false;
+  for (int d = 0; d < a.rank; ++d)
+    if (a.sizes[d] > 1 && a.strides[d] != b.strides[d]) return false;
+  return true;
+}
+
 }  // namespace lorry::views

@@ -37,6 +37,10 @@ Layout squeeze(const Layout& from, const Dims& dims);
 /// Inserts a dimension of size 1 before `dim`, which may be -rank - 1 to rank.
 Layout unsqueeze(const Layout& from, int64_t dim);
 
+/// Whether two layouts show the same elements in the same order: equal sizes and strides, where a dimension of size 1
+/// may have any stride.
+bool same_elements(const Layout& a, const Layout& b);
+
 /// The inverse permutation.
 Dims inverse(const Dims& permutation);
 /// The permutation of `rank` dimensions that moves source[i] to destination[i] and keeps the others in order.

@@ -4,6 +4,7 @@
 
 #include "lorry/base/events.h"
 #include "lorry/formula/pointwise.h"
+#include "lorry/layout/views.h"
 #include "lorry/ops/array.h"
 #include "lorry/ops/common_operands.h"
 #include "lorry/ops/creation.h"
@@ -279,21 +280,13 @@ void run_into(Op op, const Tensor& out, Operands given, Target target) {
   launch(op, types, out, safe);
 }
 
-/// Equal sizes and strides; a dimension of size 1 is never stepped along.
-bool same_elements(const Layout& a, const Layout& b) {
-  if (!same_sizes(a, b)) return false;
-  for (int d = 0; d < a.rank; ++d)
-    if (a.sizes[d] > 1 && a.strides[d] != b.strides[d]) return false;
-  return true;
-}
-
 }  // namespace
 
 OperandOverlap operand_overlap(const Tensor& out, const Tensor& x) {
   if (out.node()->storage.get() != x.node()->storage.get() || out.node()->numel == 0 || x.node()->numel == 0)
     return OperandOverlap::none;
   if (out.data_ptr() == x.data_ptr() && out.dtype() == x.dtype() &&
-      (out.is_same(x) || same_elements(out.node()->layout, x.node()->layout)))
+      (out.is_same(x) || views::same_elements(out.node()->layout, x.node()->layout)))
     return OperandOverlap::same;
   if (!spans_overlap(out.data_ptr(), out.layout(), size_of(out.dtype()), x.data_ptr(), x.layout(), size_of(x.dtype())))
     return OperandOverlap::none;

@@ -11,14 +11,30 @@
 namespace lorry::trace {
 namespace {
 
-/// The elements of x's storage that a window selects.
+Tensor memory_like(const Value& v) { return lorry::detail::empty_of(v.layout, {v.dtype, v.device}); }
+
+}  // namespace
+
 Tensor window_of(const Tensor& x, const Window& window) {
   return door::make_view(x, window.layout, x.storage_offset() + window.offset);
 }
 
-Tensor memory_like(const Value& v) { return lorry::detail::empty_of(v.layout, {v.dtype, v.device}); }
-
-}  // namespace
+std::vector<Tensor> call_of(const Node& node, std::vector<Tensor> tensors, const std::vector<Tensor>& targets,
+                            std::span<const door::Attribute> attributes) {
+  if (node.form == Node::in_place) std::ranges::copy(targets, tensors.begin());
+  std::vector<Operand> numbers;
+  for (const Argument& x : node.arguments) numbers.push_back(x.scalar);
+  std::vector<door::Input> inputs;
+  for (size_t i = 0; i < tensors.size(); ++i)
+    inputs.push_back(node.arguments[i].kind == Argument::number ? door::Input(numbers[i]) : door::Input(&tensors[i]));
+  return door::run({.op = node.op,
+                    .in_place = node.form == Node::in_place,
+                    .out = node.form == Node::out,
+                    .inputs = inputs,
+                    .outputs = node.form == Node::out ? targets : std::vector<Tensor>(),
+                    .attributes = attributes,
+                    .run = node.run});
+}
 
 Lifetimes::Lifetimes(const Graph& graph, std::span<const int32_t> step_of) : last(graph.values.size(), -1) {
   const auto use = [&](const Argument& x, int32_t step) {
@@ -116,24 +132,10 @@ void Evaluation::end(int32_t step) {
 
 void Evaluation::run(const Node& node, int32_t step) {
   std::vector<Tensor> tensors;
-  std::vector<Operand> numbers;
-  for (const Argument& x : node.arguments) {
-    tensors.push_back(read(x));
-    numbers.push_back(x.scalar);
-  }
-  std::vector<Tensor> targets = replaced(node, step);
-  if (node.form == Node::in_place) std::ranges::copy(targets, tensors.begin());
-  std::vector<door::Input> inputs;
-  for (size_t i = 0; i < tensors.size(); ++i)
-    inputs.push_back(node.arguments[i].kind == Argument::number ? door::Input(numbers[i]) : door::Input(&tensors[i]));
-  const std::vector<door::Attribute> keyed = node.generator < 0 ? std::vector<door::Attribute>() : with_key(node);
-  std::vector<Tensor> made = door::run({.op = node.op,
-                                        .in_place = node.form == Node::in_place,
-                                        .out = node.form == Node::out,
-                                        .inputs = inputs,
-                                        .outputs = node.form == Node::out ? targets : std::vector<Tensor>(),
-                                        .attributes = node.generator < 0 ? node.attributes : keyed,
-                                        .run = node.run});
+  for (const Argument& x : node.arguments) tensors.push_back(read(x));
+  const std::vector<Tensor> targets = replaced(node, step);
+  std::vector<Tensor> made =
+      call_of(node, std::move(tensors), targets, node.generator < 0 ? node.attributes : with_key(node));
   for (size_t i = node.targets.size(); i < node.results.size(); ++i)
     if (node.results[i] >= 0) store(node.results[i], std::move(made.at(i)));
 }

@@ -28,6 +28,13 @@ using RunDraws = std::vector<detail::Draws>;
 /// Takes a run's draws from the generators.
 RunDraws take_draws(const Graph& graph);
 
+/// The elements of x's storage that a window selects.
+Tensor window_of(const Tensor& x, const Window& window);
+/// Makes the call of a node (door::run) with tensors in the place of its arguments; those of numbers are not read.
+/// targets: the tensors that it writes.
+std::vector<Tensor> call_of(const Node& node, std::vector<Tensor> tensors, const std::vector<Tensor>& targets,
+                            std::span<const door::Attribute> attributes);
+
 class Evaluation {
  public:
   /// Binds the inputs. The graph's Guard must hold for the arguments. in_input: for each value, the input in whose

@@ -21,6 +21,23 @@ bool is_same(const Scalar& a, const Scalar& b) {
                          : a.to<int64_t>() == b.to<int64_t>();
 }
 
+bool is_same(const door::Attribute& a, const door::Attribute& b) {
+  if (a.index() != b.index()) return false;
+  return std::visit(
+      [&]<class T>(const T& x) {
+        const T& y = std::get<T>(b);
+        if constexpr (std::is_same_v<T, Scalar>)
+          return is_same(x, y);
+        else if constexpr (std::is_same_v<T, double>)
+          return std::bit_cast<int64_t>(x) == std::bit_cast<int64_t>(y);
+        else if constexpr (std::is_same_v<T, formula::RandomKey>)
+          return false;
+        else
+          return x == y;
+      },
+      a);
+}
+
 bool is_same(const Argument& a, const Argument& b) {
   if (a.kind != b.kind) return false;
   if (a.kind == Argument::number) return is_same(a.scalar, b.scalar);

@@ -133,6 +133,8 @@ bool is_whole(const Window& window, const Value& value);
 
 /// Whether two numbers have the same dtype and the same bits.
 bool is_same(const Scalar& a, const Scalar& b);
+/// Whether two attributes have the same type and the same bits. Random keys are never the same: each call has its own.
+bool is_same(const door::Attribute& a, const door::Attribute& b);
 /// Whether two arguments are the same elements of one value in the same layout, the same number, or both undefined.
 bool is_same(const Argument& a, const Argument& b);
 

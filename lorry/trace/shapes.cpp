@@ -3,9 +3,8 @@
 #include <optional>
 
 #include "lorry/layout/views.h"
-#include "lorry/ops/dispatch/door.h"
-#include "lorry/ops/dispatch/run.h"
-#include "lorry/ops/ops.h"
+#include "lorry/ops/creation.h"
+#include "lorry/trace/evaluation.h"
 
 namespace lorry::trace {
 namespace {
@@ -20,31 +19,17 @@ class MetaValues {
 
   /// Whether the results of a node have the layouts of its values.
   bool agrees(const Node& node) {
-    std::vector<Tensor> tensors;
-    std::vector<Operand> numbers;
-    for (const Argument& x : node.arguments) {
-      tensors.push_back(read(x));
-      numbers.push_back(x.scalar);
-    }
-    std::vector<Tensor> targets;
+    std::vector<Tensor> tensors, targets;
+    for (const Argument& x : node.arguments) tensors.push_back(read(x));
     for (size_t i = 0; i < node.targets.size(); ++i) {
-      if (node.results[i] >= 0 && !value(node.results[i]).defined()) make(node.results[i]);
-      targets.push_back(node.results[i] >= 0 ? window(value(node.results[i]), node.targets[i]) : read(node.targets[i]));
+      const int32_t result = node.results[i];
+      if (result >= 0 && !value(result).defined()) make(result);
+      targets.push_back(result >= 0 ? window_of(value(result), node.targets[i].window) : read(node.targets[i]));
     }
-    if (node.form == Node::in_place) std::ranges::copy(targets, tensors.begin());
-    std::vector<door::Input> inputs;
-    for (size_t i = 0; i < tensors.size(); ++i)
-      inputs.push_back(node.arguments[i].kind == Argument::number ? door::Input(numbers[i]) : door::Input(&tensors[i]));
     std::vector<door::Attribute> attributes = node.attributes;
     for (door::Attribute& a : attributes)
       if (std::holds_alternative<Device>(a)) a = kMeta;
-    const std::vector<Tensor> made = door::run({.op = node.op,
-                                                .in_place = node.form == Node::in_place,
-                                                .out = node.form == Node::out,
-                                                .inputs = inputs,
-                                                .outputs = node.form == Node::out ? targets : std::vector<Tensor>(),
-                                                .attributes = attributes,
-                                                .run = node.run});
+    const std::vector<Tensor> made = call_of(node, std::move(tensors), targets, attributes);
     for (size_t i = node.targets.size(); i < node.results.size(); ++i) {
       if (node.results[i] < 0) continue;
       const Value& expected = graph_.values[static_cast<size_t>(node.results[i])];
@@ -56,36 +41,20 @@ class MetaValues {
 
  private:
   Tensor& value(int32_t i) { return values_[static_cast<size_t>(i)]; }
+  static Tensor memory(const Layout& layout, DType dtype) { return lorry::detail::empty_of(layout, {dtype, kMeta}); }
   void make(int32_t i) {
     const Value& x = graph_.values[static_cast<size_t>(i)];
-    value(i) = empty_strided(x.layout.size_list(), x.layout.stride_list(), {x.dtype, kMeta});
-  }
-  static Tensor window(const Tensor& of, const Argument& x) {
-    if (of.layout() == x.window.layout && x.window.offset == 0) return of;
-    return door::make_view(of, x.window.layout, of.storage_offset() + x.window.offset);
+    value(i) = memory(x.layout, x.dtype);
   }
   Tensor read(const Argument& x) {
-    if (x.kind == Argument::value) return window(value(x.value_index), x);
-    if (x.kind == Argument::empty || x.kind == Argument::uninitialised)
-      return empty_strided(x.window.layout.size_list(), x.window.layout.stride_list(), {x.dtype, kMeta});
+    if (x.kind == Argument::value) return window_of(value(x.value_index), x.window);
+    if (x.kind == Argument::empty || x.kind == Argument::uninitialised) return memory(x.window.layout, x.dtype);
     return {};
   }
 
   const Graph& graph_;
   std::vector<Tensor> values_;
 };
-
-}  // namespace
-
-namespace {
-
-/// Whether two layouts have the same elements in the same order. A dimension of size 1 may have any stride.
-bool same_elements(const Layout& a, const Layout& b) {
-  if (!same_sizes(a, b)) return false;
-  for (int d = 0; d < a.rank; ++d)
-    if (a.sizes[d] > 1 && a.strides[d] != b.strides[d]) return false;
-  return true;
-}
 
 /// The view of its layout; nothing if it has none.
 std::optional<View> made_again(const ViewCall& x) {
@@ -126,7 +95,7 @@ bool holds(const ViewCall& x) {
   if (x.op == Op::as_strided) return true;
   try {
     const std::optional<View> view = made_again(x);
-    return view && same_elements(view->layout, x.to) && view->offset == x.offset;
+    return view && views::same_elements(view->layout, x.to) && view->offset == x.offset;
   } catch (const Error&) {  // the view itself would throw
     return false;
   }

@@ -115,23 +115,20 @@ bool same_kind(const Argument& a, const Argument& b) {
          (a.dtype == b.dtype && a.device == b.device && a.window.layout.rank == b.window.layout.rank);
 }
 
+/// Integers and numbers may differ.
 bool same_kind(const door::Attribute& a, const door::Attribute& b) {
   if (a.index() != b.index()) return false;
   return std::visit(
-      [&](const auto& x) {
-        using A = std::decay_t<decltype(x)>;
-        const A& y = std::get<A>(b);
-        if constexpr (std::is_same_v<A, Dims> || std::is_same_v<A, std::vector<int64_t>>) {
+      [&]<class T>(const T& x) {
+        const T& y = std::get<T>(b);
+        if constexpr (std::is_same_v<T, Dims> || std::is_same_v<T, std::vector<int64_t>>)
           return x.size() == y.size();
-        } else if constexpr (std::is_same_v<A, Scalar>) {
+        else if constexpr (std::is_same_v<T, Scalar>)
           return x.dtype() == y.dtype();
-        } else if constexpr (std::is_same_v<A, int64_t> || std::is_same_v<A, double>) {
-          return true;
-        } else if constexpr (std::is_same_v<A, formula::RandomKey>) {
+        else if constexpr (std::is_same_v<T, formula::RandomKey>)
           return x.seed == y.seed && x.offset == y.offset && x.state == y.state;
-        } else {
-          return x == y;
-        }
+        else
+          return std::is_same_v<T, int64_t> || std::is_same_v<T, double> || is_same(a, b);
       },
       a);
 }

@@ -39,8 +39,10 @@ class SymbolicGraph {
   /// Adds the graph of a recording for other sizes. False, and nothing changes, if it has other operators or operands,
   /// captured other tensors, or lays out tensors otherwise (above).
   bool add(const Graph& graph, const Recording& recording);
-  /// Whether more graphs may help to make one: at most 8 are added.
+  /// At most 8 graphs are added.
   bool is_full() const { return samples_ >= kMostSamples; }
+  /// Whether no graph can be made, whatever else is added.
+  bool is_hopeless() const { return !tied_by_.empty() || (is_full() && !why_not_.empty()); }
   /// The number of graphs added, with the first.
   size_t samples() const { return samples_; }
   /// Why no graph can be made: there is only one so far, or something that changes follows from no symbol, or the

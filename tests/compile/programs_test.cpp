@@ -51,7 +51,7 @@ TEST(Compile, random_functions_give_the_same_bits) {
   }
 }
 
-// A function may depend on sizes in any way, so each size has a graph of its own; their kernels are found again.
+// These functions read sizes and take other steps for them, so each size is recorded; their kernels are found again.
 TEST(Compile, random_functions_give_the_same_bits_over_changing_sizes) {
   int64_t hits = 0;
   for (const uint64_t seed : seeds(150)) {

@@ -144,6 +144,7 @@ const FusedKernels& fused_kernels() {
   static constexpr FusedKernels kKernels{.make = make,
                                          .make_rows = make_rows,
                                          .row_distribution = row_distribution,
+                                         // 8 MB of f32 read and written: 2 us at 4.2 TB/s, where a launch takes 4.
                                          .few_elements = 1 << 20,
                                          .warm_up = [] { RuntimeCompiler::get().warm_up(); },
                                          .column_sums = true};
