@@ -48,6 +48,10 @@ Interrupt::Interrupt() : stack_(new std::byte[kStackBytes]) {
 }
 
 Interrupt::~Interrupt() {
+  if (raised()) {
+    stack_.release();  // the handlers go on using it
+    return;
+  }
   for (int i = 0; i < 2; ++i) sigaction(kSignals[i], &g_before[i], nullptr);
   sigaltstack(&stack_before_, nullptr);
 }

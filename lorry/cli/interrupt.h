@@ -11,7 +11,8 @@
 
 namespace lorry::cli {
 
-/// During its lifetime, the first SIGINT or SIGTERM only sets a flag; the previous handlers are restored at the end.
+/// During its lifetime, the first SIGINT or SIGTERM only sets a flag. At the end the previous handlers are restored,
+/// unless a signal has arrived: then the process is about to end, and the same press may still send another one.
 /// Must be made on the main thread, to which the system delivers the signals of a process.
 class Interrupt {
  public:

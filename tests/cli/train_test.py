@@ -409,6 +409,18 @@ class Interrupted(CommandTest):
         self.assertEqual(process.returncode, 1, err)
         self.assertTrue((self.path / "run/checkpoint/state.json").exists())
 
+    def test_a_key_that_bounces_until_the_end_is_one_request(self):
+        for trial in range(3):
+            process = self.start("--steps", 100000, out=f"run{trial}")
+            self.wait_for_steps(5, f"run{trial}")
+            for _ in range(60):
+                if process.poll() is not None:
+                    break
+                process.send_signal(signal.SIGINT)
+                time.sleep(0.005)
+            _, err = process.communicate(timeout=60)
+            self.assertEqual(process.returncode, 1, err)
+
     def test_a_signal_that_is_ignored_stays_ignored(self):
         process = self.start("--steps", 60, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
         self.wait_for_steps(5)
