@@ -4,8 +4,6 @@ set(LORRY_WITH_CUDA OFF)
 if(NOT LORRY_CUDA)
   message(STATUS "lorry: LORRY_CUDA is off; this build is for the CPU only; -DLORRY_CUDA=ON builds for GPUs too"
     " where nvcc is installed")
-elseif(LORRY_SANITIZE)
-  message(STATUS "lorry: sanitizers do not follow code for GPUs; this build is for the CPU only")
 elseif(NOT CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   message(STATUS "lorry: code for GPUs is compiled beside GCC only, and this is ${CMAKE_CXX_COMPILER_ID}; "
     "this build is for the CPU only; -DCMAKE_CXX_COMPILER=g++ names GCC")

@@ -1,4 +1,4 @@
-# LORRY_SANITIZE instruments every target of the build. ThreadSanitizer needs Clang: its OpenMP runtime tells the
+# LORRY_SANITIZE instruments every target of the build, but no CUDA source: sanitizers do not follow code for GPUs. ThreadSanitizer needs Clang: its OpenMP runtime tells the
 # sanitizer where threads meet (Archer); GCC's does not, and every parallel loop would look like a race.
 if(LORRY_SANITIZE)
   set(known address undefined thread fuzzer)
@@ -15,7 +15,7 @@ if(LORRY_SANITIZE)
   elseif(LORRY_SANITIZE STREQUAL "fuzzer")
     set(flags -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
   endif()
-  add_compile_options(${flags})
+  add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:${flags}>")
   add_link_options(${flags})
   if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
     # the packaged library, made by GCC, exports format_to under another name than Clang asks for

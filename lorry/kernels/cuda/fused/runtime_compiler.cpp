@@ -21,18 +21,36 @@ namespace {
 /// --minimal leaves out what kernels do not use (textures, the device's runtime): 7 % less time per kernel.
 constexpr const char* kFlags[] = {"--std=c++20", "--fmad=false", "--device-as-default-execution-space", "--minimal"};
 
-/// Ends the compiler's threads before NVRTC is destroyed. NVRTC registers exit handlers when it is opened and when it
-/// compiles. Handlers run in reverse order, so a compilation that is still running then would crash. Therefore the
-/// compiler registers its own end again before and after each of the first quick and of the first full compilations.
+/// The process's compiler, once it is made, and the process that made it: a child made by fork() has none of its
+/// threads.
+std::atomic<RuntimeCompiler*> g_compiler{nullptr};
+std::atomic<pid_t> g_process{0};
+
+void end_compiler() {
+  RuntimeCompiler* const compiler = g_compiler.load(std::memory_order_acquire);
+  if (compiler != nullptr && g_process.load(std::memory_order_relaxed) == ::getpid()) compiler->end();
+}
+
+/// Ends the compiler's threads when the process ends. NVRTC registers exit handlers whenever it first needs something,
+/// also in the middle of a compilation, and handlers run in reverse order. So no handler of ours is certain to run
+/// before theirs, and a compilation that is still running then would crash. But exit() destroys the thread-local
+/// objects of the thread that calls it before it runs any handler: the main thread, if `main` returns. It has this
+/// object from the start of the process on. (A main thread that calls pthread_exit also ends the compiler; later
+/// kernels are refused.)
+struct EndsCompiler {
+  bool active = false;
+  ~EndsCompiler() {
+    if (active) end_compiler();
+  }
+};
+thread_local EndsCompiler t_ends_compiler;
+[[maybe_unused]] const bool kRegistered = t_ends_compiler.active = ::gettid() == ::getpid();
+
+/// For an exit() in another thread: ends the compiler before the handlers that NVRTC has registered so far.
 void end_at_exit(bool quick) {
   constexpr int kMost = 32;
   static std::atomic<int> counts[2] = {0, 0};
-  std::atomic<int>& registered = counts[quick];
-  static const pid_t kProcess = ::getpid();
-  if (registered.fetch_add(1) < kMost)
-    std::atexit([] {
-      if (::getpid() == kProcess) RuntimeCompiler::get().end();  // a child made by fork() has none of these threads
-    });
+  if (counts[quick].fetch_add(1) < kMost) std::atexit(end_compiler);
 }
 
 Compiled compile_with(const std::string& source, const std::vector<std::string>& flags, bool quick) {
@@ -139,6 +157,8 @@ RuntimeCompiler& RuntimeCompiler::get() {
     // With a warm cache NVRTC is never opened, so its version is taken from the toolkit that Lorry is built with.
     auto& made = *new RuntimeCompiler(
         {compile, load_cubin, fmt::format("nvrtc {}", CUDART_VERSION), threads, compile_quickly}, kCache);
+    g_process = ::getpid();
+    g_compiler.store(&made, std::memory_order_release);
     return made;
   }();
   return kCompiler;
@@ -184,9 +204,11 @@ void RuntimeCompiler::enqueue(Job job) {
   }
   jobs_.push_back(std::move(job));
   if (threads_.size() < static_cast<size_t>(parts_.threads) && idle_ < jobs_.size()) {
-    // Block signals, so that the program's own threads handle them.
+    // Block signals, so that the program's own threads handle them; not those of a fault of the thread itself, which
+    // would end the process before a handler that reports it.
     sigset_t all, before;
     sigfillset(&all);
+    for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT}) sigdelset(&all, fault);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     try {
       threads_.emplace_back([this] { work(); });
