@@ -1,5 +1,6 @@
-# LORRY_SANITIZE instruments every target of the build, but no CUDA source: sanitizers do not follow code for GPUs. ThreadSanitizer needs Clang: its OpenMP runtime tells the
-# sanitizer where threads meet (Archer); GCC's does not, and every parallel loop would look like a race.
+# LORRY_SANITIZE instruments every target of the build, but no CUDA source: sanitizers do not follow code for GPUs.
+# ThreadSanitizer needs Clang: its OpenMP runtime tells the sanitizer where threads meet (Archer); GCC's does not, and
+# every parallel loop would look like a race.
 if(LORRY_SANITIZE)
   set(known address undefined thread fuzzer)
   if(NOT LORRY_SANITIZE IN_LIST known)
