@@ -1,8 +1,8 @@
 #pragma once
 
 // All of Lorry that users see, in one include: tensors and operators, gradients, lists of tensors, compiled functions,
-// optimizers, layers and models, files, devices, streams and threads, and a timer. Kernels, plans and the nodes of the
-// tape stay behind it. A program that is built often includes the rooms that it uses instead.
+// graphs, optimizers, layers and models, files, devices, streams and threads, and a timer. Kernels, plans and the nodes
+// of the tape stay behind it. A program that is built often includes the rooms that it uses instead.
 
 #include "lorry/autograd/checkpoint.h"
 #include "lorry/autograd/engine.h"
@@ -29,4 +29,6 @@
 #include "lorry/optim/optimizers.h"
 #include "lorry/optim/schedule.h"
 #include "lorry/profile/benchmark.h"
+#include "lorry/replay/buckets.h"
+#include "lorry/replay/graph.h"
 #include "lorry/tensor/dlpack.h"

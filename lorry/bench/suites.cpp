@@ -12,7 +12,8 @@ constexpr std::nullptr_t kMatmulCeiling = nullptr;
 constexpr Suite kSuites[] = {{"compile", compile_suite}, {"foreach", foreach_suite},
                              {"matmul", matmul_suite},   {"matmul_ceiling", kMatmulCeiling},
                              {"memory", memory_suite},   {"operators", operators_suite},
-                             {"optim", optim_suite},     {"overhead", overhead_suite}};
+                             {"optim", optim_suite},     {"overhead", overhead_suite},
+                             {"replay", replay_suite}};
 
 }  // namespace
 

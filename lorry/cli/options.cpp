@@ -78,13 +78,6 @@ CLI::Validator one_of(std::vector<std::string> names) {
   return validator([names = std::move(names)](const std::string& word) { return check_one_of(word, names); });
 }
 
-/// Adds a flag for something that this build lacks. The flag is known, so that users do not think they have misspelt
-/// it, but is refused.
-void add_absent(CLI::App& app, const std::string& name, const std::string& instead) {
-  const auto refuse = [name, instead] { throw CLI::ValidationError(name, "is not part of this build; " + instead); };
-  app.add_flag_callback(name, refuse)->group("");
-}
-
 void add_common(CLI::App& app, CommonOptions& o) {
   app.add_option("--json", o.json, "Also write the figures to FILE as JSON; - is standard output")->type_name("FILE");
   add_parsed(
@@ -223,7 +216,8 @@ void add_train(CLI::App& app, TrainOptions& o) {
   app.add_flag("--epilogues", o.epilogues,
                "With --compile, in 16 bits on a GPU: fuse products and sums too; losses differ in their last digits")
       ->needs(compile);
-  add_absent(app, "--replay", "expected no such flag: the host starts every operator");
+  app.add_flag("--replay", o.replay,
+               "Capture one step and replay it: the same numbers, without the host's work for each operator");
   app.callback([&app, resume, settings] {
     if (resume->count() == 0 && app.count("--text") == 0) throw CLI::RequiredError("--text");
     if (app.count("--steps") && app.count("--max-seconds")) throw CLI::ExcludesError("--steps", "--max-seconds");

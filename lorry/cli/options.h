@@ -57,7 +57,7 @@ struct TrainOptions {
   std::vector<std::string> texts;
   std::optional<double> max_seconds;  ///< time limit of the run, if its steps are not given
   std::string out = "run", resume;
-  bool compile = false, epilogues = false;
+  bool compile = false, epilogues = false, replay = false;
   int64_t checkpoint_every = 0;  ///< 0: with each validation; always at the end and when interrupted
 };
 

@@ -365,6 +365,7 @@ int run_train(const TrainOptions& options, const CommonOptions& common) {
   }
 
   require_writable(common.json);  // it may be in the folder, which exists now
+  if (options.replay) training.trainer->replay_steps();
   if (options.compile) training.trainer->compile_steps(options.epilogues);
   Session session(*training.trainer, folder, options, std::move(training.timed), common.quiet);
   const bool complete = session.run();

@@ -13,6 +13,7 @@
 #include "lorry/optim/loss_scaler.h"
 #include "lorry/optim/optimizers.h"
 #include "lorry/optim/schedule.h"
+#include "lorry/replay/graph.h"
 
 namespace lorry::cli {
 namespace {
@@ -191,17 +192,56 @@ struct Trainer::Run {
   /// A whole step. Returns the loss and the norm of the gradients.
   using Step = std::pair<Tensor, Tensor>;
   Step step() {
+    if (replays) return replay_step();
     if (!compiled) {
       const Tensor loss = accumulate([this] { return next_batch(); });
       return {loss, update()};
     }
+    return (*compiled)(next_batches());
+  }
+  /// The batches of a step: tokens and targets of each.
+  std::vector<Tensor> next_batches() {
     std::vector<Tensor> batches;
     for (int64_t i = 0; i < settings.accumulate; ++i) {
       auto [x, y] = next_batch();
       batches.insert(batches.end(), {std::move(x), std::move(y)});
     }
-    return (*compiled)(batches);
+    return batches;
   }
+
+  /// The first steps make what a graph needs: states of the optimizer, plans, compiled kernels. The next one is
+  /// captured, and the others are replays of it, over batches in the same memory.
+  Step replay_step() {
+    const std::vector<Tensor> batches = next_batches();
+    if (static_batches.empty())
+      for (const Tensor& x : batches) static_batches.push_back(empty_like(x));
+    for (size_t i = 0; i < batches.size(); ++i) static_batches[i].copy_(batches[i]);
+    const auto step = [this] { return compiled ? (*compiled)(static_batches) : StepFunction{this}(static_batches); };
+    if (warm_steps > 0) {
+      --warm_steps;
+      return step();
+    }
+    if (graph)
+      graph->replay();
+    else
+      graph.emplace(
+          [step] {
+            const auto [loss, norm] = step();
+            return std::vector{loss, norm};
+          },
+          replay::CaptureOptions{.warm_up = 0, .device = device});
+    return {graph->outputs()[0], graph->outputs()[1]};
+  }
+
+  void set_lr(double rate) {
+    if (!replays) return optimizer->set_lr(rate);
+    if (!lr_tensor.defined()) {
+      lr_tensor = full({}, rate, {.dtype = kF64, .device = device});
+      optimizer->set_lr(lr_tensor);
+    }
+    lr_tensor.fill_(rate);
+  }
+
   /// A whole step for given batches, as a function of tensors.
   struct StepFunction {
     Run* run;
@@ -226,6 +266,11 @@ struct Trainer::Run {
   std::unique_ptr<optim::Optimizer> optimizer;
   std::optional<optim::LossScaler> scaler;  ///< for f16
   std::optional<Compiled<StepFunction>> compiled;
+  bool replays = false;
+  int warm_steps = 3;  ///< before the capture: operators, then the recording, then the recorded step
+  std::vector<Tensor> static_batches;
+  Tensor lr_tensor;  ///< captured steps read the learning rate where it lies
+  std::optional<replay::Graph> graph;
   int64_t steps_taken = 0;
   std::optional<Pending> pending;
 };
@@ -269,8 +314,10 @@ Trainer::Trainer(const io::Checkpoint& checkpoint, std::vector<std::string> text
 Trainer::~Trainer() = default;
 
 void Trainer::compile_steps(bool epilogues) {
-  run_->compiled.emplace(compile(Run::StepFunction{run_.get()}, {.epilogues = epilogues}));
+  run_->compiled.emplace(compile(Run::StepFunction{run_.get()}, {.wait = run_->replays, .epilogues = epilogues}));
 }
+
+void Trainer::replay_steps() { run_->replays = true; }
 
 std::string Trainer::not_compiled() const {
   if (!run_->compiled) return {};
@@ -304,7 +351,7 @@ const std::optional<LearningRatePlan>& Trainer::plan() const { return run_->plan
 std::optional<StepMetrics> Trainer::step() {
   Run& run = *run_;
   const double lr = run.lr(run.steps_taken);
-  run.optimizer->set_lr(lr);
+  run.set_lr(lr);
   const auto [loss, norm] = run.step();
   ++run.steps_taken;
   std::optional<StepMetrics> before = settle();

@@ -131,10 +131,10 @@ void Schedule::run_unit(size_t u, Evaluation& evaluation) const {
   const Unit& unit = units_[u];
   const auto step = static_cast<int32_t>(u);
   if (unit.kind == Unit::joined) return run_joined(graph_, unit, evaluation, step);
-  const kernels::FusedKernel* const kernel = kernels_[u].get();
+  const std::shared_ptr<const kernels::FusedKernel>& kernel = kernels_[u];
   // Sums in a map have not the bits of the operator, and results may not depend on when a kernel is compiled.
   if (kernel != nullptr && !unit.sum_registers.empty() && !kernel->ready()) kernel->wait();
-  if (kernel != nullptr && kernel->ready() && run_fused(unit, *kernel, device_of(graph_, unit), evaluation)) return;
+  if (kernel != nullptr && kernel->ready() && run_fused(unit, kernel, device_of(graph_, unit), evaluation)) return;
   evaluation.use_new_memory(kernel != nullptr);
   for (const int32_t n : unit.nodes) evaluation.run(graph_.nodes[static_cast<size_t>(n)], step);
   evaluation.use_new_memory(false);

@@ -47,7 +47,7 @@ class Schedule {
   trace::Lifetimes lifetimes_;
   std::vector<int> in_input_;  ///< per value: the input in whose memory it is computed; -1: none
   /// Per unit; null if the library runs it.
-  std::vector<std::unique_ptr<const kernels::FusedKernel>> kernels_;
+  std::vector<std::shared_ptr<const kernels::FusedKernel>> kernels_;
   std::vector<size_t> callback_ends_;  ///< per unit: the number of host callbacks before it
 };
 

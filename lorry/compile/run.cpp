@@ -8,6 +8,7 @@
 #include "lorry/compile/columns.h"
 #include "lorry/compile/epilogue.h"
 #include "lorry/kernels/backend.h"
+#include "lorry/kernels/recorded_calls.h"
 
 namespace lorry::compiler {
 namespace {
@@ -25,7 +26,7 @@ kernels::FusedNumber number(const Scalar& x) {
 
 DType number_dtype(const Scalar& x) { return x.is_floating() ? kF64 : kI64; }
 
-std::unique_ptr<const kernels::FusedKernel> make_map(const Graph& graph, const Unit& unit,
+std::shared_ptr<const kernels::FusedKernel> make_map(const Graph& graph, const Unit& unit,
                                                      std::span<const int> in_input) {
   const bool has_sums = !unit.sum_registers.empty();
   const auto laid_out = [&](const Layout& layout, DType dtype, bool is_written) {
@@ -58,7 +59,7 @@ std::unique_ptr<const kernels::FusedKernel> make_map(const Graph& graph, const U
   return kernels::backend(device).fused->make({sizes, inputs, unit.steps, outputs, sums}, device);
 }
 
-std::unique_ptr<const kernels::FusedKernel> make_rows(const Graph& graph, const Unit& unit,
+std::shared_ptr<const kernels::FusedKernel> make_rows(const Graph& graph, const Unit& unit,
                                                       std::span<const int> in_input) {
   std::vector<kernels::RowInput> inputs;
   for (const Argument& x : unit.inputs) {
@@ -82,13 +83,14 @@ Device device_of(const Graph& graph, const Unit& unit) {
   return graph.values[static_cast<size_t>(unit.outputs[0])].device;
 }
 
-std::unique_ptr<const kernels::FusedKernel> make_kernel(const Graph& graph, const Unit& unit,
+std::shared_ptr<const kernels::FusedKernel> make_kernel(const Graph& graph, const Unit& unit,
                                                         std::span<const int> in_input) {
   if (unit.kind == Unit::product) return make_product(graph, unit);
   return unit.kind == Unit::map ? make_map(graph, unit, in_input) : make_rows(graph, unit, in_input);
 }
 
-bool run_fused(const Unit& unit, const kernels::FusedKernel& kernel, Device device, Evaluation& evaluation) {
+bool run_fused(const Unit& unit, const std::shared_ptr<const kernels::FusedKernel>& kernel, Device device,
+               Evaluation& evaluation) {
   std::array<std::byte, 1024> buffer;  // enough for small units
   std::pmr::monotonic_buffer_resource memory(buffer.data(), buffer.size());
   std::pmr::vector<void*> addresses(&memory);
@@ -101,7 +103,8 @@ bool run_fused(const Unit& unit, const kernels::FusedKernel& kernel, Device devi
       addresses.push_back(x.kind == Argument::number ? nullptr : made.emplace_back(evaluation.read(x)).data_ptr());
   for (const int32_t v : unit.outputs) addresses.push_back(evaluation.make(v).data_ptr());
   const std::span<void* const> all = addresses;
-  if (kernel.run(all.first(unit.inputs.size()), all.subspan(unit.inputs.size()), current_stream(device))) return true;
+  const size_t inputs = unit.inputs.size();
+  if (kernels::run(kernel, all.first(inputs), all.subspan(inputs), current_stream(device))) return true;
   for (const int32_t v : unit.outputs) evaluation.drop(v);
   return false;
 }

@@ -3,9 +3,12 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <optional>
 
 #include "lorry/base/events.h"
 #include "lorry/base/modes.h"
+#include "lorry/device/capture.h"
+#include "lorry/device/cpu/calls.h"
 #include "lorry/device/runtime.h"
 
 namespace lorry::device {
@@ -16,6 +19,55 @@ MemoryUse host_memory() {
   return {sysconf(_SC_AVPHYS_PAGES) * page, sysconf(_SC_PHYS_PAGES) * page};
 }
 
+/// A copy within the host's memory.
+class HostCopy final : public cpu::Call {
+ public:
+  HostCopy(void* to, const void* from, int64_t bytes) : to_(to), from_(from), bytes_(static_cast<size_t>(bytes)) {}
+  void run() const override { std::memcpy(to_, from_, bytes_); }
+  void addresses(AddressVisitor& visitor) const override { visitor(to_, from_); }
+
+ private:
+  void* to_;
+  const void* from_;
+  size_t bytes_;
+};
+
+void copy_on_host(void* to, Device, const void* from, Device, int64_t bytes, Stream) {
+  cpu::Calls* const calls = cpu::recorded_calls();
+  if (calls != nullptr) calls->before_call();
+  std::memcpy(to, from, static_cast<size_t>(bytes));
+  if (calls != nullptr) calls->add(std::make_unique<HostCopy>(to, from, bytes));
+}
+
+class HostWork final : public WorkGraph {
+ public:
+  void finish() override { recording_.reset(); }
+  void launch(Stream) override { calls_.run(); }
+  int64_t nodes() const override { return static_cast<int64_t>(calls_.size()); }
+  void addresses(AddressVisitor& visitor) const override { calls_.addresses(visitor); }
+  int64_t rebind(const void* from, int64_t bytes, const void* to) override {
+    struct Mover final : AddressVisitor {
+      Mover(const void* f, int64_t b, const void* t) : from(f), bytes(b), to(t) {}
+      void found(const void* const* address) override {
+        const void* const other = moved(*address, from, bytes, to);
+        if (other == nullptr) return;
+        *const_cast<const void**>(address) = other;  // an argument that a call owns
+        ++count;
+      }
+      const void* const from;
+      const int64_t bytes;
+      const void* const to;
+      int64_t count = 0;
+    } mover(from, bytes, to);
+    calls_.addresses(mover);
+    return mover.count;
+  }
+
+ private:
+  cpu::Calls calls_;
+  std::optional<cpu::RecordCalls> recording_{&calls_};
+};
+
 /// Work is done when a call returns, so there is nothing to wait for; streams and events are null.
 constexpr Runtime kCpuRuntime = {
     .count = [] { return 1; },
@@ -24,12 +76,11 @@ constexpr Runtime kCpuRuntime = {
     .memory_use = [](int) { return host_memory(); },
     .synchronize = [](int) {},
     .throw_reported = [](int) {},
-    .copy = [](void* to, Device, const void* from, Device, int64_t bytes,
-               Stream) { std::memcpy(to, from, static_cast<size_t>(bytes)); },
+    .copy = copy_on_host,
     .make_stream = [](int, int) -> void* { return nullptr; },
     .destroy_stream = [](int, void*) noexcept {},
     .synchronize_stream = [](Stream) {},
-    .capturing = [](Stream) noexcept { return false; },
+    .capturing = [](Stream) noexcept { return cpu::recorded_calls() != nullptr; },
     .make_event = [](int, bool) -> void* { return nullptr; },
     .destroy_event = [](int, void*) noexcept {},
     .record_event = [](void*, Stream) {},
@@ -37,6 +88,7 @@ constexpr Runtime kCpuRuntime = {
     .event_done = [](int, void*) { return true; },
     .synchronize_event = [](int, void*) {},
     .milliseconds = [](int, void*, void*) { return 0.0; },
+    .capture_work = [](Stream) -> std::unique_ptr<WorkGraph> { return std::make_unique<HostWork>(); },
 };
 
 /// Nothing is computed on meta, so there is nothing to wait for, and copies do nothing.
@@ -104,6 +156,7 @@ MemoryUse memory_use(Device device) {
 void synchronize(Device device) {
   require_device(device, "synchronize");
   const Runtime& row = runtime(device.type, "synchronize");
+  if (device.is_cuda()) require_not_captured("synchronize");
   if (!device.is_cuda()) return row.synchronize(device.index);
   events::emit_after(events::Kind::synchronisation, running_or("synchronize"), "the host waited for a device",
                      [&] { row.synchronize(device.index); });
@@ -115,6 +168,10 @@ void copy(void* to, Device to_device, const void* from, Device from_device, int6
   if (bytes == 0) return;
   const bool of_source = to_device.is_cpu() || from_device.is_meta();
   runtime(of_source ? from_device.type : to_device.type, "copy").copy(to, to_device, from, from_device, bytes, stream);
+}
+
+std::unique_ptr<WorkGraph> capture_work(Stream stream) {
+  return runtime(stream.device.type, "capture").capture_work(stream);
 }
 
 }  // namespace lorry::device

@@ -2,9 +2,11 @@
 
 // The table of device types. device.h and stream.h call its rows.
 
+#include <memory>
 #include <string>
 
 #include "lorry/device/device.h"
+#include "lorry/device/work_graph.h"
 
 namespace lorry::device {
 
@@ -29,6 +31,7 @@ struct Runtime {
   bool (*event_done)(int index, void* event);
   void (*synchronize_event)(int index, void* event);
   double (*milliseconds)(int index, void* start, void* end);
+  std::unique_ptr<WorkGraph> (*capture_work)(Stream stream);
 };
 
 /// The row of a device type. Throws DeviceError that names `where` if this build has none.

@@ -2,6 +2,7 @@
 
 #include "lorry/base/events.h"
 #include "lorry/base/modes.h"
+#include "lorry/device/capture.h"
 #include "lorry/device/fence.h"
 #include "lorry/device/runtime.h"
 
@@ -19,6 +20,7 @@ bool is_capturing(Stream stream) { return runtime_of(stream.device, "is_capturin
 void Stream::synchronize() const {
   const device::Runtime& runtime = runtime_of(device, "synchronize");
   if (!device.is_cuda()) return runtime.synchronize_stream(*this);
+  device::require_not_captured("synchronize");
   events::emit_after(events::Kind::synchronisation, running_or("synchronize"), "the host waited for a stream",
                      [&] { runtime.synchronize_stream(*this); });
 }
@@ -55,7 +57,9 @@ void Event::block(Stream stream) const { device::runtime(device_.type, "event").
 bool Event::done() const { return device::runtime(device_.type, "event").event_done(device_.index, handle_); }
 void Event::synchronize() const {
   const device::Runtime& runtime = device::runtime(device_.type, "event");
-  if (!device_.is_cuda() || (events::has_handler() && done())) return;  // no wait, so no event
+  if (!device_.is_cuda()) return;
+  device::require_not_captured("synchronize");
+  if (events::has_handler() && done()) return;  // no wait, so no event
   events::emit_after(events::Kind::synchronisation, running_or("synchronize"), "the host waited for an event",
                      [&] { runtime.synchronize_event(device_.index, handle_); });
 }

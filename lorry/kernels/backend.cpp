@@ -1,14 +1,19 @@
 #include "lorry/kernels/backend.h"
 
+#include "lorry/device/cpu/calls.h"
+#include "lorry/kernels/recorded_calls.h"
+
 namespace lorry::kernels {
 namespace {
+
+const Backend& cpu_column() { return lorry::cpu::recorded_calls() == nullptr ? cpu::table() : cpu::recording_table(); }
 
 /// One column per device type, in the order of DeviceType; null if this build has no kernels for it.
 using Column = const Backend& (*)();
 #ifdef LORRY_WITH_CUDA
-constexpr Column kColumns[kDeviceTypeCount] = {cpu::table, cuda::table, meta::table};
+constexpr Column kColumns[kDeviceTypeCount] = {cpu_column, cuda::table, meta::table};
 #else
-constexpr Column kColumns[kDeviceTypeCount] = {cpu::table, nullptr, meta::table};
+constexpr Column kColumns[kDeviceTypeCount] = {cpu_column, nullptr, meta::table};
 #endif
 
 }  // namespace

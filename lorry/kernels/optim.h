@@ -67,7 +67,8 @@ struct RuleKernels {
   /// Changes hyper blocks and refreshes them. Reads what the changes point to before it returns.
   void (*set)(Block* blocks, std::span<const Change> changes, const Stream& stream) = nullptr;
   /// Changes single settings and refreshes their hyper blocks. A number that is given by address is read by the device,
-  /// in the order of the stream: a captured call reads it at each replay. On a CPU all are given by value.
+  /// in the order of the stream: a captured call reads it at each replay. On a CPU only
+  /// captured calls give addresses.
   void (*set_numbers)(Block* blocks, std::span<const NumberSource> numbers, const Stream& stream) = nullptr;
   /// Advances `count` hyper blocks unless *grad_factor (null: 1) is NaN, after a step that was not made by `step`.
   void (*advance)(Block* blocks, int32_t count, const double* grad_factor, const Stream& stream) = nullptr;

@@ -45,7 +45,7 @@ inline constinit thread_local PoolParts t_pool{};
 /// Memory reserved for a device graph: memory of the device and pinned host memory. Allocations inside a PoolScope come
 /// from the pool and return to it; nobody else can use this memory, not even when memory is short. When the Pool is
 /// destroyed, its free memory returns to the system at once, and blocks that tensors hold return when they are
-/// released. On the CPU, where graphs do not depend on addresses, a Pool does nothing.
+/// released.
 class Pool {
  public:
   explicit Pool(Device device);
@@ -58,6 +58,7 @@ class Pool {
 
  private:
   friend class PoolScope;
+  friend class Leases;
   detail::PoolParts parts_{};
 };
 

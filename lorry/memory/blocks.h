@@ -35,10 +35,14 @@ constexpr int64_t small_class_bytes(int size_class) {
   return (int64_t{1} << power) + (quarter + 1) * (int64_t{1} << (power - 2));
 }
 
-/// A use of a block by another stream. The event is recorded after the block's release, and null before.
+class LeaseState;
+
+/// A use of a block beside that by its home stream: by another stream, or by a lease. The event of a stream is recorded
+/// after the block's release, and null before.
 struct Use {
   Stream stream;
   void* event;
+  LeaseState* lease = nullptr;
 };
 
 struct alignas(64) Block {
@@ -48,8 +52,9 @@ struct alignas(64) Block {
   Home* home = nullptr;
   std::atomic<const char*> made_by{nullptr};  // the operator, "" outside operators; null unless the block is in use
   Block* next = nullptr;                      // in the list that holds the block; it is in one list at a time
-  std::vector<Use> uses;  // by other streams; written by record_stream, which callers must call before release
+  std::atomic<bool> noted{false};             // there are uses
 
+  std::vector<Use> uses;  // noted under the lock, before the block's release
   Block* previous = nullptr;
   Block *before = nullptr, *after = nullptr;  // neighbours in the segment, by address
   Segment* segment = nullptr;

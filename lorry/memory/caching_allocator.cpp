@@ -7,6 +7,7 @@
 
 #include "lorry/base/modes.h"
 #include "lorry/memory/counters.h"
+#include "lorry/memory/lease.h"
 #include "lorry/memory/out_of_memory.h"
 
 namespace lorry::memory {
@@ -60,7 +61,7 @@ void* CachingAllocator::allocate(int64_t bytes, Stream stream) {
 void CachingAllocator::release(void* data, int64_t bytes) noexcept {
   if (data == nullptr) return;
   Block* block = bytes <= kSmall ? small_blocks_.find(data) : nullptr;
-  if (block != nullptr && block->uses.empty()) [[likely]] {
+  if (block != nullptr && !block->noted.load(std::memory_order_relaxed)) [[likely]] {
     ThreadBins* bins = t_cache.find(block->home);
     if (bins != nullptr && bins->epoch == epoch_.load(std::memory_order_relaxed)) [[likely]] {
       block->made_by.store(nullptr, std::memory_order_relaxed);
@@ -291,6 +292,8 @@ void CachingAllocator::release_slowly(Block* block, void* data) noexcept {
     located_.erase(found);
   }
   if (const char* made_by = block->made_by.exchange(nullptr, std::memory_order_relaxed)) block->was_made_by = made_by;
+  for (const Use& use : block->uses)
+    if (use.lease != nullptr) use.lease->note_release(*block->was_made_by ? block->was_made_by : "", block->size);
   count(-block->size, -1);
   if (block->uses.empty()) {
     retire(block);
@@ -315,14 +318,59 @@ void CachingAllocator::record_stream(void* data, Stream stream) {
   if (block == nullptr || block->data != data || block->made_by.load(std::memory_order_relaxed) == nullptr) return;
   if (!stream.device.is_cuda() || stream == block->home->stream) return;  // the CPU's work is done on return
   for (const Use& use : block->uses)
-    if (use.stream == stream) return;
+    if (use.lease == nullptr && use.stream == stream) return;
   block->uses.push_back({stream, nullptr});
+  block->noted.store(true, std::memory_order_relaxed);
+}
+
+Block* CachingAllocator::block_with(const void* address) const {
+  for (const Segment* s = segments_.head; s != nullptr; s = s->next) {
+    if (address < s->data || address >= s->data + s->size) continue;
+    for (Block* block = s->first; block != nullptr; block = block->after)
+      if (address < static_cast<const char*>(block->data) + block->size)
+        return block->made_by.load(std::memory_order_relaxed) == nullptr ? nullptr : block;
+  }
+  return nullptr;
+}
+
+bool CachingAllocator::is_in_pool(const void* address, uint32_t pool) const {
+  const std::scoped_lock lock(mutex_);
+  const Block* const block = block_with(address);
+  return block != nullptr && block->home->pool == pool;
+}
+
+void* CachingAllocator::lease(const void* address, LeaseState& lease, uint32_t but_pool) {
+  const std::scoped_lock lock(mutex_);
+  Block* const block = block_with(address);
+  if (block == nullptr || (but_pool != 0 && block->home->pool == but_pool)) return nullptr;
+  for (const Use& use : block->uses)
+    if (use.lease == &lease) return block->data;
+  block->uses.push_back({{}, nullptr, &lease});
+  block->noted.store(true, std::memory_order_relaxed);
+  return block->data;
+}
+
+void CachingAllocator::end_lease(void* data, LeaseState& lease) noexcept {
+  const std::scoped_lock lock(mutex_);
+  const auto end = [&](Block& block) {
+    if (block.data != data) return false;
+    if (std::erase_if(block.uses, [&](const Use& use) { return use.lease == &lease; }) == 0) return false;
+    block.noted.store(!block.uses.empty(), std::memory_order_relaxed);
+    return true;
+  };
+  for (Block* block = waiting_.head; block != nullptr; block = block->next)
+    if (end(*block)) {
+      lease.note_end();
+      return poll_waiting(INT_MAX);
+    }
+  if (Block* const block = block_with(data)) end(*block);
 }
 
 /// Records the events that the block waits for, on streams that are not being captured.
 void CachingAllocator::record_uses(Block& block) noexcept {
   for (Use& use : block.uses)
-    if (use.event == nullptr && !provider_->capturing(use.stream)) use.event = provider_->record(use.stream);
+    if (use.lease == nullptr && use.event == nullptr && !provider_->capturing(use.stream))
+      use.event = provider_->record(use.stream);
 }
 
 bool CachingAllocator::uses_done(Block& block) noexcept {
@@ -333,6 +381,7 @@ bool CachingAllocator::uses_done(Block& block) noexcept {
     provider_->recycle(use.stream, use.event);
     block.uses.pop_back();
   }
+  block.noted.store(false, std::memory_order_relaxed);
   return true;
 }
 
@@ -365,6 +414,8 @@ void CachingAllocator::retire(Block* block) noexcept {
       quarantined_bytes_ += block->size;
       return;
     case Caching::direct:
+      // A graph goes on using the memory that was released while it was captured.
+      if (block->home->pool != 0 && !block->home->closing) return of_pools_.append(block);
       return to_system(block->segment);
   }
 }
@@ -431,7 +482,7 @@ bool CachingAllocator::capturing() const noexcept {
     if (provider_->capturing(home.stream)) return true;
   for (const Block* block = waiting_.head; block != nullptr; block = block->next)
     for (const Use& use : block->uses)
-      if (use.event == nullptr && provider_->capturing(use.stream)) return true;
+      if (use.lease == nullptr && use.event == nullptr && provider_->capturing(use.stream)) return true;
   return false;
 }
 
@@ -482,6 +533,14 @@ void CachingAllocator::release_pool(uint32_t pool) noexcept {
   const std::scoped_lock lock(mutex_);
   for (auto& [key, home] : homes_)
     if (home.pool == pool) home.closing = true;
+  for (Block* block = of_pools_.head; block != nullptr;) {
+    Block* const next = block->next;
+    if (block->home->closing) {
+      of_pools_.remove(block);
+      to_system(block->segment);
+    }
+    block = next;
+  }
   poll_waiting(INT_MAX);
   give_back_free_segments(false);
 }

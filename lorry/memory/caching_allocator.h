@@ -112,6 +112,14 @@ class CachingAllocator {
   void release(void* data, int64_t bytes) noexcept;
   void record_stream(void* data, Stream stream);
 
+  /// Leases the block in use that contains the address, and returns its first byte; null if there is none, or if it
+  /// belongs to the private pool `but_pool`. See memory/lease.h.
+  void* lease(const void* address, LeaseState& lease, uint32_t but_pool);
+  void end_lease(void* data, LeaseState& lease) noexcept;
+
+  /// Whether the address lies in a block in use of a private pool.
+  bool is_in_pool(const void* address, uint32_t pool) const;
+
   /// Makes a private pool. A thread allocates from the pool that its detail::t_pool names. Call release_pool once.
   uint32_t make_pool();
   void release_pool(uint32_t pool) noexcept;
@@ -151,6 +159,8 @@ class CachingAllocator {
     return block.size - size >= (block.segment->small ? policy_.unit : kSmall);
   }
 
+  /// The block in use that contains the address; null if there is none.
+  Block* block_with(const void* address) const;
   void record_uses(Block& block) noexcept;
   bool uses_done(Block& block) noexcept;
   void poll_waiting(int patience) noexcept;
@@ -207,7 +217,8 @@ class CachingAllocator {
   std::unordered_map<void*, Block*> located_;  // blocks in use that are not in small_blocks_
   LinkedList<Segment> segments_;
   LinkedList<Block> waiting_, quarantined_;
-  Block* spare_ = nullptr;  // unused block headers, linked through next
+  LinkedList<Block> of_pools_;  // released blocks of private pools, with Caching::direct
+  Block* spare_ = nullptr;      // unused block headers, linked through next
   std::vector<std::unique_ptr<Block[]>> headers_;
   int64_t bound_;
   std::string damage_;  // describes a write to a quarantined block; thrown by the next allocation

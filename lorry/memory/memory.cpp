@@ -1,8 +1,11 @@
 #include "lorry/memory/memory.h"
 
+#include <array>
+
 #include "lorry/device/device.h"
 #include "lorry/memory/allocate.h"
 #include "lorry/memory/cpu_allocator.h"
+#include "lorry/memory/lease.h"
 #include "lorry/memory/meta_allocator.h"
 #ifdef LORRY_WITH_CUDA
 #include "lorry/memory/cuda_allocator.h"
@@ -27,6 +30,8 @@ struct Allocator {
   void (*record_managed)(Device device, void* data, Stream stream);
   /// Makes the two halves of a Pool.
   detail::PoolParts (*make_pool)(Device device);
+  /// The allocators of memory that the device's kernels may use; null behind the last.
+  std::array<CachingAllocator*, 3> (*all)(Device device);
 };
 
 void* allocate_on_cpu(Device device, int64_t bytes) {
@@ -35,6 +40,13 @@ void* allocate_on_cpu(Device device, int64_t bytes) {
   return cpu_allocator().allocate(bytes, Stream{kCPU});
 }
 void release_on_cpu(Device, void* data, int64_t bytes) noexcept { cpu_allocator().release(data, bytes); }
+
+std::array<CachingAllocator*, 3> all_of_cpu(Device) {
+#ifdef LORRY_WITH_CUDA
+  if (device::available(DeviceType::cuda)) return {&cpu_allocator(), &pinned_allocator()};
+#endif
+  return {&cpu_allocator()};
+}
 
 constexpr Allocator kCpuAllocator = {
     .allocate = allocate_on_cpu,
@@ -49,7 +61,11 @@ constexpr Allocator kCpuAllocator = {
     .allocate_managed = allocate_on_cpu,
     .release_managed = release_on_cpu,
     .record_managed = [](Device, void*, Stream) {},
-    .make_pool = [](Device) { return detail::PoolParts{}; },
+    .make_pool =
+        [](Device) {
+          return detail::PoolParts{.device = {&cpu_allocator(), cpu_allocator().make_pool()}};
+        },
+    .all = all_of_cpu,
 };
 
 void* allocate_on_meta(Device device, int64_t bytes) {
@@ -76,6 +92,7 @@ constexpr Allocator kMetaAllocator = {
     .release_managed = release_on_meta,
     .record_managed = [](Device, void*, Stream) {},
     .make_pool = [](Device) { return detail::PoolParts{}; },
+    .all = [](Device) { return std::array<CachingAllocator*, 3>{}; },
 };
 
 #ifdef LORRY_WITH_CUDA
@@ -114,6 +131,11 @@ constexpr Allocator kCudaAllocator = {
         [](Device device) {
           CachingAllocator &own = cuda_allocator(device, "memory::Pool"), &pinned = pinned_allocator();
           return detail::PoolParts{.device = {&own, own.make_pool()}, .pinned = {&pinned, pinned.make_pool()}};
+        },
+    .all =
+        [](Device device) {
+          return std::array<CachingAllocator*, 3>{&cuda_allocator(device, "memory::Leases"), &pinned_allocator(),
+                                                  &managed_allocator(device, "memory::Leases")};
         },
 };
 constexpr const Allocator* kCudaRow = &kCudaAllocator;
@@ -170,6 +192,56 @@ Pool::Pool(Device device) : parts_(allocator(device, "memory::Pool").make_pool(d
 Pool::~Pool() {
   for (const detail::PoolPart& part : {parts_.device, parts_.pinned})
     if (part.allocator != nullptr) static_cast<CachingAllocator*>(part.allocator)->release_pool(part.id);
+}
+
+bool is_in_current_pool(Device device, const void* address) {
+  for (CachingAllocator* const from : allocator(device, "memory::Pool").all(device))
+    if (from != nullptr && detail::t_pool.of(from) != 0 && from->is_in_pool(address, detail::t_pool.of(from)))
+      return true;
+  return false;
+}
+
+void Leases::add(Device device, const void* address, const Pool& but_of) {
+  if (address == nullptr || addresses_.contains(address)) return;
+  void*& block = addresses_[address];
+  for (CachingAllocator* const from : allocator(device, "memory::Leases").all(device)) {
+    if (from == nullptr) return;
+    block = from->lease(address, state_, but_of.parts_.of(from));
+    if (block == nullptr) continue;
+    Block& leased = blocks_[block];
+    leased.allocator = from;
+    ++leased.uses;
+    return;
+  }
+}
+
+void Leases::move(Device device, const void* from, int64_t bytes, const void* to, const Pool& but_of) {
+  const auto first = addresses_.lower_bound(from), end = addresses_.lower_bound(static_cast<const char*>(from) + bytes);
+  const std::map<const void*, void*> before(first, end);
+  for (const auto& [address, block] : before)  // first: a lease must not end while the memory is still used
+    add(device, static_cast<const char*>(to) + (static_cast<const char*>(address) - static_cast<const char*>(from)),
+        but_of);
+  for (const auto& [address, block] : before) {
+    addresses_.erase(address);
+    remove(block);
+  }
+}
+
+void Leases::remove(void* block) noexcept {
+  const auto leased = blocks_.find(block);
+  if (leased == blocks_.end() || --leased->second.uses > 0) return;
+  static_cast<CachingAllocator*>(leased->second.allocator)->end_lease(block, state_);
+  blocks_.erase(leased);
+}
+
+void Leases::clear() noexcept {
+  for (const auto& [data, block] : blocks_) static_cast<CachingAllocator*>(block.allocator)->end_lease(data, state_);
+  blocks_.clear();
+  addresses_.clear();
+}
+
+std::string Leases::released() const {
+  return fmt::format("{} bytes made by {}", state_.bytes(), *state_.made_by() ? state_.made_by() : "the caller");
 }
 
 #ifdef LORRY_WITH_CUDA

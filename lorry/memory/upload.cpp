@@ -50,8 +50,8 @@ void require_no_capture(Device device, int64_t bytes, Stream stream) {
 
 void upload(void* to, Device device, const void* from, int64_t bytes, Stream stream) {
   if (bytes == 0) return;
-  if (!device.is_cuda()) return device::copy(to, device, from, kCPU, bytes, stream);
   require_no_capture(device, bytes, stream);
+  if (!device.is_cuda()) return device::copy(to, device, from, kCPU, bytes, stream);
   auto* const target = static_cast<char*>(to);
   const auto* const source = static_cast<const char*>(from);
   if (bytes <= kUploadChunk) {

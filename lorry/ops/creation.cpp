@@ -69,6 +69,7 @@ Tensor detail::empty_of(const Layout& layout, const Options& options) {
 
 Tensor wrapped_number(const Scalar& value) {
   Tensor x = empty({}, {value.is_floating() ? kF64 : value.dtype(), kCPU});
+  detail::note_host_write(x);
   if (value.is_floating()) {
     *static_cast<double*>(x.data_ptr()) = value.to<double>();
   } else if (value.is_boolean()) {

@@ -32,6 +32,7 @@ Tensor tensor(const detail::NestedNumbers& numbers) {
 Tensor tensor(const detail::NestedNumbers& numbers, const Options& options) {
   const Running running("tensor");
   const Tensor host = empty(numbers.sizes(), {options.dtype, kCPU});
+  detail::note_host_write(host);
   visit(options.dtype, [&]<class T>(Type<T>) {
     T* to = static_cast<T*>(host.data_ptr());
     for (const Scalar& v : numbers.values()) {
@@ -49,6 +50,7 @@ Tensor detail::from_bytes(const void* data, int64_t count, DType dtype, const Di
   const Running running("from_data");
   require<ShapeError>(checked_numel(sizes) == count, "sizes do not fit; got {} for {} elements", sizes, count);
   const Tensor host = empty(sizes, {dtype, kCPU});
+  note_host_write(host);
   if (count > 0) std::memcpy(host.data_ptr(), data, static_cast<size_t>(host.nbytes()));
   return host.to(device);
 }

@@ -4,6 +4,7 @@
 #include <array>
 #include <utility>
 
+#include "lorry/device/cpu/calls.h"
 #include "lorry/memory/upload.h"
 #include "lorry/ops/creation.h"
 
@@ -101,6 +102,7 @@ const formula::RandomState* RandomCapture::state(size_t row, Device device) cons
 }
 
 void RandomCapture::write(size_t row, std::span<const formula::RandomState> states) const {
+  const cpu::RecordCalls no_part_of_the_capture(nullptr);
   for (const Tensor& x : states_)
     memory::upload(static_cast<formula::RandomState*>(x.data_ptr()) + row, x.device(), states.data(),
                    static_cast<int64_t>(states.size_bytes()), current_stream(x.device()));

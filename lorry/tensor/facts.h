@@ -5,8 +5,10 @@
 
 #include <atomic>
 #include <cstdint>
+#include <vector>
 
 #include "lorry/base/modes.h"
+#include "lorry/device/capture.h"
 #include "lorry/layout/device.h"
 
 namespace lorry {
@@ -58,7 +60,16 @@ inline void announce_fact(const FactView& fact) {
   if (const FactHook hook = g_fact_hook.load(std::memory_order_acquire)) hook(fact);
 }
 
+/// Whether somebody needs to know of addresses that the host takes: a listener, or a capture.
+inline bool addresses_heard() { return facts_heard() || device::is_captured(); }
 void announce_address(const Tensor& x);
+
+/// Where the host is about to write a CPU tensor: in a capture, each replay must find what was written.
+void note_host_write(const Tensor& x);
+
+/// While this thread's calls are captured for a GPU: host memory of the capture that the host may have written, which
+/// must not be used for anything else. Null otherwise.
+inline constinit thread_local std::vector<Tensor>* t_host_written = nullptr;
 
 /// Whether a recorder is told of sizes that are read. Call announce_sizes only if so.
 inline bool sizes_heard() { return (t_modes & kSizesMode) != 0; }

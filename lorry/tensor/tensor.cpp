@@ -1,5 +1,8 @@
 #include "lorry/tensor/tensor.h"
 
+#include "lorry/device/cpu/calls.h"
+#include "lorry/memory/lease.h"
+
 #include "lorry/base/modes.h"
 #include "lorry/tensor/facts.h"
 
@@ -55,8 +58,19 @@ Tensor Tensor::detach() const {
   return result;
 }
 
+void detail::note_host_write(const Tensor& x) {
+  if (!device::is_captured()) return;
+  const Storage& memory = x.storage();
+  if (!x.device().is_cpu() || !memory::is_in_current_pool(kCPU, memory.data())) return;
+  if (cpu::Calls* const calls = cpu::recorded_calls())
+    calls->note_host_write(memory.data(), memory.bytes());
+  else if (t_host_written != nullptr)
+    t_host_written->push_back(x);
+}
+
 void detail::announce_address(const Tensor& x) {
-  announce_fact({.fact = Fact::address, .storage = x.storage().id(), .tensor = &x});
+  if (t_operator == nullptr) note_host_write(x);
+  if (facts_heard()) announce_fact({.fact = Fact::address, .storage = x.storage().id(), .tensor = &x});
 }
 
 void detail::announce_sizes(const Tensor& x, int dim) {

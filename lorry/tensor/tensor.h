@@ -103,7 +103,7 @@ class Tensor {
   /// The address of the first element. On meta it must not be read or written.
   void* data_ptr() const {
     const detail::TensorNode& node = checked("data_ptr");
-    if (detail::facts_heard()) [[unlikely]]
+    if (detail::addresses_heard()) [[unlikely]]
       detail::announce_address(*this);
     return node.data();
   }
@@ -116,7 +116,7 @@ class Tensor {
       raise_as<DTypeError>(running_or("data"), "dtype differs; got {} for a tensor of {}", kAsked, node.dtype);
     if (node.storage->device().is_meta()) [[unlikely]]
       detail::raise_no_elements("data");
-    if (detail::facts_heard()) [[unlikely]]
+    if (detail::addresses_heard()) [[unlikely]]
       detail::announce_address(*this);
     return static_cast<T*>(node.data());
   }

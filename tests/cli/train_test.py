@@ -40,6 +40,22 @@ class Train(CommandTest):
                 self.train("--steps", 8, "--accumulate", 2, "--dtype", dtype, *flags, out=dtype + name)
             self.assertEqual(self.losses(dtype + "compiled"), self.losses(dtype + "eager"))
 
+    def test_replayed_steps_give_the_same_losses(self):
+        for dtype in ("f32", "bf16", "f16"):
+            for name, flags in (("eager", ()), ("replayed", ("--replay",)), ("both", ("--replay", "--compile"))):
+                self.train("--steps", 10, "--accumulate", 2, "--dtype", dtype, *flags,
+                           out=dtype + name)
+            self.assertEqual(self.losses(dtype + "replayed"), self.losses(dtype + "eager"))
+            self.assertEqual(self.losses(dtype + "both"), self.losses(dtype + "eager"))
+            self.assertEqual(self.checkpoint_bytes(dtype + "replayed")["model.safetensors"],
+                             self.checkpoint_bytes(dtype + "eager")["model.safetensors"])
+
+    def test_replayed_steps_go_on_after_a_resume(self):
+        self.train("--steps", 12, "--replay", out="whole")
+        self.train("--steps", 7, "--replay", out="part")
+        self.run_lorry("train", "--resume", "part", "--steps", 12, "--replay", "--quiet")
+        self.assertEqual(self.losses("part")[-5:], self.losses("whole")[-5:])
+
     def test_compiled_steps_with_epilogues_give_nearly_the_same_losses(self):
         for name, flags in (("eager", ()), ("compiled", ("--compile", "--epilogues"))):
             self.train("--steps", 8, "--dtype", "bf16", *flags, out=name)

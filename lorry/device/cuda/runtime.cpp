@@ -11,6 +11,8 @@
 #include "lorry/base/modes.h"
 #include "lorry/device/cuda/capture.h"
 #include "lorry/device/cuda/device_assert.h"
+#include "lorry/device/cuda/driver.h"
+#include "lorry/device/cuda/graph.h"
 #include "lorry/device/cuda/launch.h"
 #include "lorry/device/runtime.h"
 
@@ -29,28 +31,13 @@ int attribute(cudaDeviceAttr which, int device) {
   return value;
 }
 
-/// Looks up a function of the driver. Lorry does not link the driver, so that a build with CUDA also starts without
-/// one.
-template <class F>
-void find(F*& function, const char* name) {
-  void* address = nullptr;
-  cudaDriverEntryPointQueryResult result;
-#if CUDART_VERSION >= 12050
-  check(cudaGetDriverEntryPointByVersion(name, &address, 12000, cudaEnableDefault, &result), name);
-#else
-  check(cudaGetDriverEntryPoint(name, &address, cudaEnableDefault, &result), name);
-#endif
-  if (result != cudaDriverEntryPointSuccess) detail::failed(cudaErrorSymbolNotFound, name);
-  function = reinterpret_cast<F*>(address);
-}
-
 CUresult (*g_retain)(CUcontext*, CUdevice) = nullptr;
 
 void find_context_stack() {
-  find(detail::g_stack.current, "cuCtxGetCurrent");
-  find(detail::g_stack.push, "cuCtxPushCurrent");
-  find(detail::g_stack.pop, "cuCtxPopCurrent");
-  find(g_retain, "cuDevicePrimaryCtxRetain");
+  find_driver(detail::g_stack.current, "cuCtxGetCurrent");
+  find_driver(detail::g_stack.push, "cuCtxPushCurrent");
+  find_driver(detail::g_stack.pop, "cuCtxPopCurrent");
+  find_driver(g_retain, "cuDevicePrimaryCtxRetain");
 }
 
 #ifndef LORRY_CUDA_LOWEST
@@ -145,6 +132,18 @@ std::string in_flight() {
 const char* running() { return running_or("a call outside any operator"); }
 
 }  // namespace
+
+void* detail::driver_function(const char* name, [[maybe_unused]] unsigned version) {
+  void* address = nullptr;
+  cudaDriverEntryPointQueryResult result;
+#if CUDART_VERSION >= 12050
+  check(cudaGetDriverEntryPointByVersion(name, &address, version, cudaEnableDefault, &result), name);
+#else
+  check(cudaGetDriverEntryPoint(name, &address, cudaEnableDefault, &result), name);
+#endif
+  if (result != cudaDriverEntryPointSuccess) failed(cudaErrorSymbolNotFound, name);
+  return address;
+}
 
 bool detail::g_several = false;
 bool detail::g_blocking = false;
@@ -351,6 +350,7 @@ const device::Runtime kDeviceRuntime = {
     .event_done = event_done,
     .synchronize_event = synchronize_event,
     .milliseconds = milliseconds,
+    .capture_work = capture_work,
 };
 
 }  // namespace lorry::cuda

@@ -3,6 +3,7 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "lorry/device/capture.h"
 #include "lorry/device/cuda/capture.h"
 #include "lorry/device/cuda/launch.h"
 #include "lorry/memory/memory.h"
@@ -35,6 +36,7 @@ class StreamCounters {
     using lorry::cuda::check;
     const lorry::cuda::DeviceGuard guard(device.index);
     const lorry::cuda::Unrestricted scope(guard);
+    const device::NotCaptured outside;
     constexpr size_t kBytes = kStreams * kEach * sizeof(uint32_t);
     void* memory = nullptr;
     cudaError_t error = cudaMalloc(&memory, kBytes);

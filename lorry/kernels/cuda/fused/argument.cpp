@@ -5,7 +5,7 @@
 namespace lorry::kernels::cuda {
 
 lorry::cuda::ParameterType argument_type(size_t words) {
-  const auto addresses = [](const void* value, lorry::cuda::AddressVisitor& visitor) {
+  const auto addresses = [](const void* value, AddressVisitor& visitor) {
     const auto* const all = static_cast<const uint64_t*>(value);
     const auto* const at = reinterpret_cast<const void* const*>(all + kOperandsWord + 1);
     for (size_t k = 0; k < all[kOperandsWord]; ++k) visitor(at[k]);

@@ -1,0 +1,71 @@
+#pragma once
+
+// Calls of kernels on the CPU, recorded with their arguments while they are made, to be made again: what a device graph
+// is on a GPU. Making them again costs no checks, no shapes and no allocations.
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "lorry/device/addresses.h"
+
+namespace lorry::cpu {
+
+/// A recorded call. It owns copies of its arguments, but not the memory that addresses in them point to.
+class Call {
+ public:
+  virtual ~Call() = default;
+  virtual void run() const = 0;
+  /// Shows the visitor every address among the arguments, where the call keeps it: overwritten, the call uses the new
+  /// one.
+  virtual void addresses(AddressVisitor& visitor) const = 0;
+
+  const char* operator_name = nullptr;  ///< of the operator that made it (base/modes.h)
+};
+
+class Calls {
+ public:
+  void add(std::unique_ptr<Call> call);
+  /// The host may write this memory, which belongs to what is recorded, before the next call: what it holds then is
+  /// written there in each run.
+  void note_host_write(void* data, int64_t bytes) { host_writes_.emplace_back(data, bytes); }
+  /// Must be called before a call is made that will be added.
+  void before_call() {
+    if (!host_writes_.empty()) [[unlikely]]
+      add_host_writes();
+  }
+  /// Makes all calls again, in order.
+  void run() const;
+  size_t size() const { return calls_.size(); }
+  void addresses(AddressVisitor& visitor) const {
+    for (const auto& call : calls_) call->addresses(visitor);
+  }
+
+ private:
+  void add_host_writes();
+
+  std::vector<std::unique_ptr<Call>> calls_;
+  std::vector<std::pair<void*, int64_t>> host_writes_;
+};
+
+namespace detail {
+inline constinit thread_local Calls* t_recorded = nullptr;
+}
+
+/// The calls that this thread's calls are being recorded into; null if they are not.
+inline Calls* recorded_calls() { return detail::t_recorded; }
+
+/// Records this thread's kernel calls on the CPU, for a scope; null records none.
+class [[nodiscard]] RecordCalls {
+ public:
+  explicit RecordCalls(Calls* calls) : before_(std::exchange(detail::t_recorded, calls)) {}
+  ~RecordCalls() { detail::t_recorded = before_; }
+  RecordCalls(const RecordCalls&) = delete;
+  RecordCalls& operator=(const RecordCalls&) = delete;
+
+ private:
+  Calls* const before_;
+};
+
+}  // namespace lorry::cpu

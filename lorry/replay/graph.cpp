@@ -1,0 +1,261 @@
+#include "lorry/replay/graph.h"
+
+#include <atomic>
+#include <chrono>
+
+#include "lorry/base/events.h"
+#include "lorry/device/capture.h"
+#include "lorry/device/fence.h"
+#include "lorry/device/work_graph.h"
+#include "lorry/memory/lease.h"
+#include "lorry/ops/creation.h"
+#include "lorry/ops/random_capture.h"
+
+namespace lorry::replay {
+namespace {
+
+/// Leases the memory of every address that is shown.
+class Leaser final : public AddressVisitor {
+ public:
+  Leaser(memory::Leases& leases, Device device, const memory::Pool& own)
+      : leases_(leases), device_(device), own_(own) {}
+
+ private:
+  void found(const void* const* address) override { leases_.add(device_, *address, own_); }
+
+  memory::Leases& leases_;
+  const Device device_;
+  const memory::Pool& own_;
+};
+
+/// Collects host memory of the capture that the host may write, for a scope.
+class HostWritten {
+ public:
+  explicit HostWritten(std::vector<Tensor>& to) { lorry::detail::t_host_written = &to; }
+  ~HostWritten() { lorry::detail::t_host_written = nullptr; }
+  HostWritten(const HostWritten&) = delete;
+  HostWritten& operator=(const HostWritten&) = delete;
+};
+
+/// Marks a graph as being replayed.
+class Busy {
+ public:
+  explicit Busy(std::atomic<bool>& flag) : flag_(flag) {
+    if (flag_.exchange(true, std::memory_order_acquire))
+      raise_as<CaptureError>("replay",
+                             "another thread is replaying this graph; expected one at a time, because replays share "
+                             "memory; capture a graph for each thread, or take turns");
+  }
+  ~Busy() { flag_.store(false, std::memory_order_release); }
+  Busy(const Busy&) = delete;
+  Busy& operator=(const Busy&) = delete;
+
+ private:
+  std::atomic<bool>& flag_;
+};
+
+/// Work enqueued on `later` runs after that on `earlier`, where both are streams of a GPU.
+void order(Stream earlier, Stream later) {
+  if (earlier.device.is_cuda() && !(earlier == later)) fence(earlier, later);
+}
+
+/// A tensor that may get other memory.
+struct Followed {
+  Followed(std::string n, const Tensor& x) : name(std::move(n)), tensor(x) { note(); }
+  void note() {
+    address = tensor.data_ptr();
+    layout = tensor.layout();
+    dtype = tensor.dtype();
+  }
+  bool is_other() const { return tensor.layout() != layout || tensor.dtype() != dtype; }
+  int64_t bytes() const { return layout.extent() * size_of(dtype); }
+
+  std::string name;
+  Tensor tensor;
+  const void* address;
+  Layout layout;
+  DType dtype;
+};
+
+}  // namespace
+
+struct Graph::State {
+  State(Function f, CaptureOptions o);
+  ~State();
+
+  void prepare();
+  void rebuild();
+  void capture();
+  void launch();
+  int64_t rebind(const void* from, int64_t bytes, const void* to);
+  /// Finds tensors that have moved. Returns the name of one whose dtype or shape has changed, else null.
+  const std::string* follow();
+
+  const Function function;
+  const CaptureOptions options;
+  const Device device;
+  const std::shared_ptr<memory::Pool> pool;
+  RandomCapture random;
+  memory::Leases leases;
+  std::unique_ptr<device::WorkGraph> work;
+  std::vector<Tensor> outputs, host_written;
+  std::vector<Followed> followed;
+  Stream last;  ///< where it was launched last
+  std::atomic<bool> busy{false};
+  GraphStats stats;
+};
+
+Graph::State::State(Function f, CaptureOptions o)
+    : function(std::move(f)),
+      options(std::move(o)),
+      device(options.device.value_or(default_device())),
+      pool(options.pool != nullptr ? options.pool : std::make_shared<memory::Pool>(device)),
+      random({&device, 1}),
+      last(current_stream(device)) {
+  if (options.warm_up < 0)
+    raise_as<ValueError>("capture", "warm_up is negative; got {}; expected a number of runs", options.warm_up);
+  if (device::is_captured())
+    raise_as<CaptureError>("capture",
+                           "this thread's calls are being captured already; expected one capture at a time; capture "
+                           "the outer function as a whole");
+  prepare();
+}
+
+void Graph::State::prepare() {
+  const auto start = std::chrono::steady_clock::now();
+  // The default stream of a GPU cannot be captured. What is made once for a stream is made for this one.
+  const OwnedStream stream(device);
+  order(last, stream);
+  {
+    const StreamScope scope(stream);
+    for (int i = 0; i < options.warm_up; ++i) static_cast<void>(function());
+    capture();
+  }
+  order(stream, last);
+  for (const auto& [name, tensor] : options.follow)
+    if (tensor.defined() && tensor.device() == device) followed.emplace_back(name, tensor);
+  if (!device.is_cpu()) launch();
+  stats.capture_s += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+void Graph::State::rebuild() {
+  if (device.is_cuda()) last.synchronize();
+  outputs.clear(), host_written.clear(), followed.clear();
+  work.reset();
+  leases.clear();
+  prepare();
+  ++stats.rebuilt;
+}
+
+void Graph::State::capture() {
+  const bool runs = !device.is_cuda();
+  {
+    const memory::PoolScope allocations(*pool);
+    const RandomCapture::Scope draws(random, runs ? RandomCapture::Calls::run : RandomCapture::Calls::wait);
+    work = device::capture_work(current_stream(device));
+    try {
+      const device::CapturedScope captured;
+      const HostWritten written(host_written);
+      for (const Tensor& x : function()) outputs.push_back(x.defined() ? x.detach() : x);
+    } catch (...) {
+      work.reset();  // ends the capture, before anything else uses the stream
+      throw;
+    }
+    work->finish();
+  }
+  stats.nodes = work->nodes();
+  Leaser leaser(leases, device, *pool);
+  work->addresses(leaser);
+}
+
+int64_t Graph::State::rebind(const void* from, int64_t bytes, const void* to) {
+  if (from == to || bytes == 0) return 0;
+  const int64_t changed = work->rebind(from, bytes, to);
+  leases.move(device, from, bytes, to, *pool);
+  stats.rebound += changed;
+  return changed;
+}
+
+const std::string* Graph::State::follow() {
+  for (Followed& x : followed) {
+    if (x.is_other() || x.tensor.device() != device) return &x.name;
+    if (x.tensor.data_ptr() == x.address) continue;
+    rebind(x.address, x.bytes(), x.tensor.data_ptr());
+    x.note();
+  }
+  return nullptr;
+}
+
+void Graph::State::launch() {
+  const Stream stream = current_stream(device);
+  order(last, stream);
+  if (random.draws() > 0) random.advance();
+  last = stream;
+  work->launch(stream);
+}
+
+Graph::State::~State() {
+  if (work == nullptr || !device.is_cuda()) return;
+  try {  // leased memory may be used by others once the last replay is done
+    const device::NotCaptured outside;
+    last.synchronize();
+  } catch (const std::exception&) {
+    // The device has had a fault, which every later call reports.
+  }
+}
+
+Graph::Graph(Function function, CaptureOptions options)
+    : state_(std::make_unique<State>(std::move(function), std::move(options))) {}
+Graph::~Graph() = default;
+Graph::Graph(Graph&&) noexcept = default;
+Graph& Graph::operator=(Graph&&) noexcept = default;
+
+void Graph::replay() {
+  const Busy busy(state_->busy);
+  if (device::is_captured())
+    raise_as<CaptureError>("replay",
+                           "a graph is replayed while this thread's calls are captured; capture its function instead");
+  if (state_->work == nullptr)
+    raise_as<CaptureError>("replay", "the function could not be captured again; make a new graph");
+  if (const std::string* const other = state_->follow()) {
+    events::emit(events::Kind::warning, "replay",
+                 fmt::format("{} has another dtype, shape or device than in the capture, so the function is captured "
+                             "again",
+                             *other));
+    state_->rebuild();
+    ++state_->stats.replays;
+    return;
+  }
+  if (!state_->leases.intact())
+    raise_as<CaptureError>("replay",
+                           "memory that the graph uses was released: {}; keep the tensors that the function uses, or "
+                           "capture it again",
+                           state_->leases.released());
+  state_->launch();
+  ++state_->stats.replays;
+}
+
+int64_t Graph::rebind(const Tensor& was, const Tensor& now) {
+  const Busy busy(state_->busy);
+  if (!was.defined() || !now.defined())
+    raise_as<ValueError>("rebind", "a tensor is undefined; expected two of the same shape and dtype");
+  if (was.dtype() != now.dtype())
+    raise_as<DTypeError>("rebind", "the tensors differ in dtype; got {} and {}; capture the function again", was, now);
+  if (was.layout() != now.layout())
+    raise_as<ShapeError>("rebind", "the tensors differ in sizes or strides; got {} and {}; capture the function again",
+                         was, now);
+  if (was.device() != now.device() || was.device() != state_->device)
+    raise_as<DeviceError>("rebind", "the tensors are not both on the graph's device; got {} and {}; expected {}", was,
+                          now, state_->device);
+  return state_->rebind(was.data_ptr(), was.layout().extent() * size_of(was.dtype()), now.data_ptr());
+}
+
+const std::vector<Tensor>& Graph::outputs() const { return state_->outputs; }
+Device Graph::device() const { return state_->device; }
+GraphStats Graph::stats() const {
+  GraphStats stats = state_->stats;
+  stats.leases = static_cast<int64_t>(state_->leases.size());
+  return stats;
+}
+
+}  // namespace lorry::replay
