@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The cases of `lorry bench replay` in PyTorch: eager, torch.cuda.graph, torch.compile, and torch.compile inside a graph.
+"""The cases of `lorry bench replay` in PyTorch: eager, torch.cuda.graph, torch.compile, and torch.compile in a graph.
 
     python bench/peers/graph_torch.py [--json FILE] [--filter TEXT]
 
@@ -44,7 +44,8 @@ def main():
     parser.add_argument("--json")
     parser.add_argument("--filter", default="")
     options = parser.parse_args()
-    reports = {how: Report("replay", f"PyTorch {torch.__version__} {how}", "cuda:0", options.filter, torch.cuda.synchronize)
+    reports = {how: Report("replay", f"PyTorch {torch.__version__} {how}", "cuda:0", options.filter,
+                           torch.cuda.synchronize)
                for how in ("eager", "graph", "compiled", "compiled, graph")}
     with torch.no_grad():
         for batch in BATCHES:

@@ -36,7 +36,8 @@ class Trainer {
   /// Compiles steps from now on, each as one function: forward, backward, clip and update. The numbers are the same to
   /// the bit, unless epilogues are asked for (CompileOptions::epilogues).
   void compile_steps(bool epilogues);
-  /// From now on, after the first steps, replays one captured step (replay/graph.h). The numbers are the same to the bit.
+  /// From now on, after the first steps, replays one captured step (replay/graph.h). The numbers are the same to the
+  /// bit.
   /// Call it before compile_steps.
   void replay_steps();
   /// Why steps could not be compiled as one function; empty if they were, or if no step has run.

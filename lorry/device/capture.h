@@ -5,14 +5,11 @@
 // of the capture in each replay.
 
 #include <string_view>
+#include <utility>
 
-#include "lorry/device/stream.h"
+#include "lorry/device/captured_flag.h"
 
 namespace lorry::device {
-
-namespace detail {
-inline constinit thread_local bool t_captured = false;
-}
 
 /// Whether this thread's calls are being captured.
 inline bool is_captured() { return detail::t_captured; }

@@ -1,7 +1,7 @@
 #pragma once
 
-// Work of a stream that is captured once and launched many times, as a whole: on a GPU a CUDA graph, on the CPU a list of
-// kernel calls.
+// Work of a stream that is captured once and launched many times, as a whole: on a GPU a CUDA graph, on the CPU a list
+// of kernel calls.
 
 #include <cstdint>
 #include <memory>
@@ -14,8 +14,8 @@ namespace lorry::device {
 class WorkGraph {
  public:
   virtual ~WorkGraph() = default;
-  /// Ends the capture and prepares the launches. Throws CudaError if the captured work does not form a graph, and if the
-  /// device has no memory for it.
+  /// Ends the capture and prepares the launches. Throws CudaError if the captured work does not form a graph, and if
+  /// the device has no memory for it.
   virtual void finish() = 0;
   /// Enqueues the work. On the CPU it is done when the call returns.
   virtual void launch(Stream stream) = 0;
@@ -28,9 +28,9 @@ class WorkGraph {
   virtual int64_t rebind(const void* from, int64_t bytes, const void* to) = 0;
 };
 
-/// Captures the work that this thread enqueues on the stream (on the CPU: all its kernel calls) until finish(), or until
-/// the object is destroyed. On a GPU the work does not run, the stream is not the default one, and nothing may wait for
-/// it. On the CPU it runs too.
+/// Captures the work that this thread enqueues on the stream (on the CPU: all its kernel calls) until finish(), or
+/// until the object is destroyed. On a GPU the work does not run, the stream is not the default one, and nothing may
+/// wait for it. On the CPU it runs too.
 std::unique_ptr<WorkGraph> capture_work(Stream stream);
 
 /// The address at the same distance from `to` as `address` from `from`; null if it is not in [from, from + bytes).

@@ -323,49 +323,6 @@ void CachingAllocator::record_stream(void* data, Stream stream) {
   block->noted.store(true, std::memory_order_relaxed);
 }
 
-Block* CachingAllocator::block_with(const void* address) const {
-  for (const Segment* s = segments_.head; s != nullptr; s = s->next) {
-    if (address < s->data || address >= s->data + s->size) continue;
-    for (Block* block = s->first; block != nullptr; block = block->after)
-      if (address < static_cast<const char*>(block->data) + block->size)
-        return block->made_by.load(std::memory_order_relaxed) == nullptr ? nullptr : block;
-  }
-  return nullptr;
-}
-
-bool CachingAllocator::is_in_pool(const void* address, uint32_t pool) const {
-  const std::scoped_lock lock(mutex_);
-  const Block* const block = block_with(address);
-  return block != nullptr && block->home->pool == pool;
-}
-
-void* CachingAllocator::lease(const void* address, LeaseState& lease, uint32_t but_pool) {
-  const std::scoped_lock lock(mutex_);
-  Block* const block = block_with(address);
-  if (block == nullptr || (but_pool != 0 && block->home->pool == but_pool)) return nullptr;
-  for (const Use& use : block->uses)
-    if (use.lease == &lease) return block->data;
-  block->uses.push_back({{}, nullptr, &lease});
-  block->noted.store(true, std::memory_order_relaxed);
-  return block->data;
-}
-
-void CachingAllocator::end_lease(void* data, LeaseState& lease) noexcept {
-  const std::scoped_lock lock(mutex_);
-  const auto end = [&](Block& block) {
-    if (block.data != data) return false;
-    if (std::erase_if(block.uses, [&](const Use& use) { return use.lease == &lease; }) == 0) return false;
-    block.noted.store(!block.uses.empty(), std::memory_order_relaxed);
-    return true;
-  };
-  for (Block* block = waiting_.head; block != nullptr; block = block->next)
-    if (end(*block)) {
-      lease.note_end();
-      return poll_waiting(INT_MAX);
-    }
-  if (Block* const block = block_with(data)) end(*block);
-}
-
 /// Records the events that the block waits for, on streams that are not being captured.
 void CachingAllocator::record_uses(Block& block) noexcept {
   for (Use& use : block.uses)

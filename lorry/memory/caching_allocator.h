@@ -39,6 +39,7 @@
 // streams wait until the capture has ended, and nothing is returned to the system. A graph is replayed with the
 // addresses of its capture, so captured work allocates from a private pool.
 
+#include <array>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -226,5 +227,10 @@ class CachingAllocator {
   int64_t peak_reserved_ = 0, system_requests_ = 0, segment_count_ = 0, retries_ = 0, waiting_bytes_ = 0,
           quarantined_bytes_ = 0;
 };
+
+namespace detail {
+/// The allocators of memory that the device's kernels may use; null behind the last.
+std::array<CachingAllocator*, 3> allocators_of(Device device);
+}  // namespace detail
 
 }  // namespace lorry::memory

@@ -5,7 +5,6 @@
 #include "lorry/device/device.h"
 #include "lorry/memory/allocate.h"
 #include "lorry/memory/cpu_allocator.h"
-#include "lorry/memory/lease.h"
 #include "lorry/memory/meta_allocator.h"
 #ifdef LORRY_WITH_CUDA
 #include "lorry/memory/cuda_allocator.h"
@@ -181,6 +180,9 @@ int64_t set_cache_bound(Device device, int64_t bytes) {
   require<ValueError>(bytes >= 0, "memory::set_cache_bound: negative bound; got {}; expected a number of bytes", bytes);
   return allocator(device, "memory::set_cache_bound").set_cache_bound(device, bytes);
 }
+std::array<CachingAllocator*, 3> detail::allocators_of(Device device) {
+  return allocator(device, "memory::Leases").all(device);
+}
 std::vector<LiveBlock> snapshot(Device device) { return allocator(device, "memory::snapshot").snapshot(device); }
 
 int64_t device_use(Device device) {
@@ -192,56 +194,6 @@ Pool::Pool(Device device) : parts_(allocator(device, "memory::Pool").make_pool(d
 Pool::~Pool() {
   for (const detail::PoolPart& part : {parts_.device, parts_.pinned})
     if (part.allocator != nullptr) static_cast<CachingAllocator*>(part.allocator)->release_pool(part.id);
-}
-
-bool is_in_current_pool(Device device, const void* address) {
-  for (CachingAllocator* const from : allocator(device, "memory::Pool").all(device))
-    if (from != nullptr && detail::t_pool.of(from) != 0 && from->is_in_pool(address, detail::t_pool.of(from)))
-      return true;
-  return false;
-}
-
-void Leases::add(Device device, const void* address, const Pool& but_of) {
-  if (address == nullptr || addresses_.contains(address)) return;
-  void*& block = addresses_[address];
-  for (CachingAllocator* const from : allocator(device, "memory::Leases").all(device)) {
-    if (from == nullptr) return;
-    block = from->lease(address, state_, but_of.parts_.of(from));
-    if (block == nullptr) continue;
-    Block& leased = blocks_[block];
-    leased.allocator = from;
-    ++leased.uses;
-    return;
-  }
-}
-
-void Leases::move(Device device, const void* from, int64_t bytes, const void* to, const Pool& but_of) {
-  const auto first = addresses_.lower_bound(from), end = addresses_.lower_bound(static_cast<const char*>(from) + bytes);
-  const std::map<const void*, void*> before(first, end);
-  for (const auto& [address, block] : before)  // first: a lease must not end while the memory is still used
-    add(device, static_cast<const char*>(to) + (static_cast<const char*>(address) - static_cast<const char*>(from)),
-        but_of);
-  for (const auto& [address, block] : before) {
-    addresses_.erase(address);
-    remove(block);
-  }
-}
-
-void Leases::remove(void* block) noexcept {
-  const auto leased = blocks_.find(block);
-  if (leased == blocks_.end() || --leased->second.uses > 0) return;
-  static_cast<CachingAllocator*>(leased->second.allocator)->end_lease(block, state_);
-  blocks_.erase(leased);
-}
-
-void Leases::clear() noexcept {
-  for (const auto& [data, block] : blocks_) static_cast<CachingAllocator*>(block.allocator)->end_lease(data, state_);
-  blocks_.clear();
-  addresses_.clear();
-}
-
-std::string Leases::released() const {
-  return fmt::format("{} bytes made by {}", state_.bytes(), *state_.made_by() ? state_.made_by() : "the caller");
 }
 
 #ifdef LORRY_WITH_CUDA

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "lorry/autograd/grad_mode.h"
+#include "lorry/memory/allocate.h"
 #include "lorry/ops/ops.h"
 
 namespace lorry::replay {

@@ -1,8 +1,8 @@
 #pragma once
 
-// BucketSet: graphs of one function for several batch sizes. A batch goes to the smallest graph that holds it, is padded
-// up to that size, and the results are cut back. All graphs share one pool and one set of inputs (vLLM and SGLang
-// capture decode steps in this way).
+// BucketSet: graphs of one function for several batch sizes. A batch goes to the smallest graph that holds it, is
+// padded up to that size, and the results are cut back. All graphs share one pool and one set of inputs (vLLM and
+// SGLang capture decode steps in this way).
 //
 //   replay::BucketSet decode([&](const Tensor& tokens) { return model(tokens); }, {.sizes = {1, 2, 4, 8}});
 //   decode.prepare(tokens);            // captures, the largest size first; the first call does so otherwise
@@ -29,6 +29,7 @@ namespace lorry::replay {
 /// larger. Throws ValueError for a largest size below 1.
 std::vector<int64_t> default_sizes(bool padding = true, int64_t largest = 160);
 
+/// Which sizes are captured, and what is padded.
 struct BucketOptions {
   /// The batch sizes to capture, in any order. Empty: default_sizes(padding, largest).
   std::vector<int64_t> sizes = {};
@@ -52,6 +53,7 @@ struct BucketOptions {
   bool verify = false;
 };
 
+/// Figures of one bucket.
 struct BucketStats {
   int64_t size = 0;
   int64_t hits = 0;         ///< batches that it served

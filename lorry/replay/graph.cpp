@@ -7,6 +7,7 @@
 #include "lorry/device/capture.h"
 #include "lorry/device/fence.h"
 #include "lorry/device/work_graph.h"
+#include "lorry/memory/allocate.h"
 #include "lorry/memory/lease.h"
 #include "lorry/ops/creation.h"
 #include "lorry/ops/random_capture.h"

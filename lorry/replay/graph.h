@@ -1,6 +1,6 @@
 #pragma once
 
-// Graphs: the work of a function, captured once and replayed at the price of one launch (PyTorch: torch.cuda.CUDAGraph).
+// Graphs: the work of a function, captured once and replayed at the price of one launch (torch.cuda.CUDAGraph).
 //
 //   Tensor x = zeros({8, 512});
 //   replay::Graph graph([&] { return std::vector{model(x)}; });
@@ -20,11 +20,15 @@
 #include <utility>
 #include <vector>
 
-#include "lorry/memory/allocate.h"
 #include "lorry/tensor/tensor.h"
+
+namespace lorry::memory {
+class Pool;
+}
 
 namespace lorry::replay {
 
+/// How a graph is captured.
 struct CaptureOptions {
   /// How often the function runs before it is captured, so that what is made once (plans, states of an optimizer,
   /// compiled kernels) is there. 0 if it has run.
@@ -41,6 +45,7 @@ struct CaptureOptions {
   std::vector<std::pair<std::string, Tensor>> follow = {};
 };
 
+/// Figures of a graph.
 struct GraphStats {
   int64_t nodes = 0;     ///< kernels, copies and fills
   int64_t replays = 0;   ///< without the run of the capture
@@ -68,8 +73,8 @@ class Graph {
   /// Enqueues the work on the device's current stream, after earlier replays of this graph. Throws CaptureError if
   /// memory that the graph uses was released, inside a capture, and if another thread is replaying the graph.
   void replay();
-  /// Later replays use the memory of `now` where they used that of `was`. Returns how many addresses that changed. Throws
-  /// ShapeError, DTypeError or DeviceError if the tensors differ in more than their memory: capture again.
+  /// Later replays use the memory of `now` where they used that of `was`. Returns how many addresses that changed.
+  /// Throws ShapeError, DTypeError or DeviceError if the tensors differ in more than their memory: capture again.
   int64_t rebind(const Tensor& was, const Tensor& now);
   /// The results, in memory that each replay overwrites.
   const std::vector<Tensor>& outputs() const;

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "lorry/base/modes.h"
-#include "lorry/device/capture.h"
+#include "lorry/device/captured_flag.h"
 #include "lorry/layout/device.h"
 
 namespace lorry {
@@ -61,7 +61,7 @@ inline void announce_fact(const FactView& fact) {
 }
 
 /// Whether somebody needs to know of addresses that the host takes: a listener, or a capture.
-inline bool addresses_heard() { return facts_heard() || device::is_captured(); }
+inline bool addresses_heard() { return facts_heard() || device::detail::t_captured; }
 void announce_address(const Tensor& x);
 
 /// Where the host is about to write a CPU tensor: in a capture, each replay must find what was written.

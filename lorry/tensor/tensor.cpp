@@ -1,5 +1,6 @@
 #include "lorry/tensor/tensor.h"
 
+#include "lorry/device/capture.h"
 #include "lorry/device/cpu/calls.h"
 #include "lorry/memory/lease.h"
 
