@@ -145,14 +145,56 @@ HWY_INLINE hn::TFromD<D> total(D, hn::Vec<D> v) {
 #endif
   return hn::GetLane(v);
 }
-/// Adds the partial sums in halves.
+/// Adds the registers of an element in halves, until one is left.
 template <class T>
-HWY_INLINE T total(hn::Vec<Tag<T>> (&sums)[kVectors<T>]) {
+HWY_INLINE hn::Vec<Tag<T>> one_register(hn::Vec<Tag<T>> (&sums)[kVectors<T>]) {
 #pragma GCC unroll 16
   for (int count = kVectors<T> / 2; count > 0; count /= 2)
 #pragma GCC unroll 16
     for (int v = 0; v < count; ++v) sums[v] = hn::Add(sums[v], sums[v + count]);
-  return total(Tag<T>(), sums[0]);
+  return sums[0];
+}
+
+#if HWY_TARGET != HWY_SCALAR
+/// Adds the partial sums in halves, until four are left.
+template <class D>
+HWY_INLINE auto four_sums(D, hn::Vec<D> v) {
+  if constexpr (hn::MaxLanes(D()) > 4) {
+    const hn::Half<D> half;
+    return four_sums(half, hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v)));
+  } else {
+    return v;
+  }
+}
+/// The totals of four elements, by the same additions as one at a time.
+HWY_INLINE void four_totals(hn::Vec<Tag<float>> a, hn::Vec<Tag<float>> b, hn::Vec<Tag<float>> c, hn::Vec<Tag<float>> e,
+                            float* to) {
+  const Tag<float> d;
+  const hn::CappedTag<float, 4> four;
+  const auto a4 = four_sums(d, a), b4 = four_sums(d, b), c4 = four_sums(d, c), e4 = four_sums(d, e);
+  const auto ab = hn::Add(hn::InterleaveLower(four, a4, b4), hn::InterleaveUpper(four, a4, b4));
+  const auto ce = hn::Add(hn::InterleaveLower(four, c4, e4), hn::InterleaveUpper(four, c4, e4));
+  hn::StoreU(hn::Add(hn::ConcatLowerLower(four, ce, ab), hn::ConcatUpperUpper(four, ce, ab)), four, to);
+}
+#endif
+
+/// The totals of a row of a tile. to: room for a multiple of four.
+template <int kN, class T>
+HWY_INLINE void row_totals(hn::Vec<Tag<T>> (&sums)[kN][kVectors<T>], T* to) {
+  hn::Vec<Tag<T>> one[kN];
+#pragma GCC unroll 16
+  for (int c = 0; c < kN; ++c) one[c] = one_register<T>(sums[c]);
+#if HWY_TARGET != HWY_SCALAR
+  if constexpr (std::is_same_v<T, float>) {
+#pragma GCC unroll 16
+    for (int c = 0; c < kN; c += 4)
+      four_totals(one[c], one[std::min(c + 1, kN - 1)], one[std::min(c + 2, kN - 1)], one[std::min(c + 3, kN - 1)],
+                  to + c);
+    return;
+  }
+#endif
+#pragma GCC unroll 16
+  for (int c = 0; c < kN; ++c) to[c] = total(Tag<T>(), one[c]);
 }
 
 /// The elements of kM rows, or `rows` if these are fewer, from row i on, and of `columns` columns from j on.
@@ -168,11 +210,9 @@ HWY_INLINE void compute_tile(const LinearRows<S>& call, int64_t i, int64_t rows,
   const int64_t whole = call.k / kLanes<T> * kLanes<T>;
   for (int64_t p = 0; p < whole; p += kLanes<T>) add_step(sums, x, weight, p);
   if (whole < call.k) add_rest(sums, x, weight, whole, call.k);
-  T totals[kM][kColumns];
+  T totals[kM][(kColumns + 3) / 4 * 4];
 #pragma GCC unroll 16
-  for (int r = 0; r < kM; ++r)
-#pragma GCC unroll 16
-    for (int c = 0; c < kColumns; ++c) totals[r][c] = total<T>(sums.at[r][c]);
+  for (int r = 0; r < kM; ++r) row_totals<kColumns, T>(sums.at[r], totals[r]);
   for (int64_t r = 0; r < std::min<int64_t>(kM, rows); ++r)
     for (int64_t c = 0; c < columns; ++c) {
       T sum = totals[r][c];
