@@ -339,13 +339,14 @@ void launch(const MmaRows<T>& p, Stream stream) {
       multiply_rows<T, kGroups, kRuns>, p);
 }
 
-/// The rows of x in a block, in groups: the fewest with which all blocks of the launch are resident at once. If there
-/// are too many blocks, as many rows as possible, so that weights are read less often. The bits are the same.
+/// The rows of x in a block, in groups: the fewest that make no more than two blocks for each multiprocessor. Fewer rows
+/// take less time to bring, and weights that other blocks read at the same time come from the second-level cache. If
+/// there is more to do, as many rows as possible, so that weights are read less often. The bits are the same.
 template <class T>
 int groups_of_block(const MmaRows<T>& p, int multiprocessors) {
   for (int groups = 1; groups < kMostGroups; groups *= 2) {
     const int64_t blocks = ceil_div(p.n, kTile) * p.parts * ceil_div(p.m, groups * kGroup);
-    if (p.m <= groups * kGroup || blocks <= multiprocessors * blocks_of_multiprocessor(groups)) return groups;
+    if (p.m <= groups * kGroup || blocks <= 2 * multiprocessors) return groups;
   }
   return kMostGroups;
 }

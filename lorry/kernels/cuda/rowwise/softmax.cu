@@ -4,6 +4,8 @@
 // bits); what exceeds that, and longer rows backward, is read a second time. A row without a finite maximum becomes
 // NaN, as on the CPU. Forward, the order of sums depends on a row's length alone, so a row has the same bits wherever
 // it lies and whatever the other rows are.
+// The price: runs of a row that is not aligned are read and written element by element. On an H100 2,048 rows of 50,257
+// take 530 us in bf16 and 400 us in f32; 50,264, which keep rows aligned, take 151 and 314.
 
 #include "lorry/kernels/rowwise.h"
 
