@@ -339,9 +339,9 @@ void launch(const MmaRows<T>& p, Stream stream) {
       multiply_rows<T, kGroups, kRuns>, p);
 }
 
-/// The rows of x in a block, in groups: the fewest that make no more than two blocks for each multiprocessor. Fewer rows
-/// take less time to bring, and weights that other blocks read at the same time come from the second-level cache. If
-/// there is more to do, as many rows as possible, so that weights are read less often. The bits are the same.
+/// The rows of x in a block, in groups: the fewest that make no more than two blocks for each multiprocessor. Fewer
+/// rows take less time to bring, and weights that other blocks read at the same time come from the second-level cache.
+/// If there is more to do, as many rows as possible, so that weights are read less often. The bits are the same.
 template <class T>
 int groups_of_block(const MmaRows<T>& p, int multiprocessors) {
   for (int groups = 1; groups < kMostGroups; groups *= 2) {
