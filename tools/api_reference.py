@@ -32,7 +32,7 @@ OPERATORS = (
     ("Indexing", "", ("ops/indexing.h",)),
     ("Reductions, sorting, normalisation", "", ("ops/reduce.h", "ops/sort.h", "ops/softmax.h", "ops/norm.h")),
     ("Matrix products, attention, embedding", "",
-     ("ops/matmul.h", "ops/attention.h", "ops/rotary.h", "ops/embedding.h")),
+     ("ops/matmul.h", "ops/batch_invariant.h", "ops/attention.h", "ops/rotary.h", "ops/embedding.h")),
     ("Losses and dropout", "", ("ops/loss.h", "ops/dropout.h")),
 )
 OTHERS = (

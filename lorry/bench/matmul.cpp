@@ -1,5 +1,5 @@
-// Matrix products: square ones in every floating type, f32 through tf32 if the device has it, and those of a GPT-2
-// training step.
+// Matrix products: square ones in every floating type, f32 through tf32 if the device has it, those of a GPT-2 training
+// step, and its linear layers over a few tokens, as in decoding, with and without the mode BatchInvariant.
 
 #include <fmt/core.h>
 
@@ -51,17 +51,19 @@ void square_products(std::vector<Result>& rows, const Filter& filter) {
   }
 }
 
+/// A linear layer of GPT-2 124M.
+struct Layer {
+  const char* name;
+  int64_t in, out;
+};
+constexpr Layer kLayers[] = {{"qkv", 768, 2304},      {"proj", 768, 768},   {"mlp up", 768, 3072},
+                             {"mlp down", 3072, 768}, {"head", 768, 50257}, {"padded head", 768, 50304}};
+
 /// The linear layers of GPT-2 124M over 8 sequences of 1,024 tokens, in bf16: y = x w^T, and for its gradient g the
 /// gradients g w of x and g^T x of w. A case is named "matmul gpt2 LAYER PRODUCT ROWS x INNER x COLUMNS bf16". The head
 /// is measured with its 50,257 columns and padded to a multiple of 128.
 void gpt2_products(std::vector<Result>& rows, const Filter& filter) {
-  struct Layer {
-    const char* name;
-    int64_t in, out;
-  };
   constexpr int64_t kTokens = 8 * 1024;
-  constexpr Layer kLayers[] = {{"qkv", 768, 2304},      {"proj", 768, 768},   {"mlp up", 768, 3072},
-                               {"mlp down", 3072, 768}, {"head", 768, 50257}, {"padded head", 768, 50304}};
   for (const Layer& layer : kLayers) {
     const auto name = [&](const char* product, int64_t m, int64_t k, int64_t n) {
       return fmt::format("matmul gpt2 {} {} {} x {} x {} bf16", layer.name, product, m, k, n);
@@ -78,6 +80,32 @@ void gpt2_products(std::vector<Result>& rows, const Filter& filter) {
   }
 }
 
+/// The linear layers over 1 to 128 tokens. Weights come from memory, because a model's do not fit the caches. A case is
+/// named "linear gpt2 LAYER ROWS x INNER x COLUMNS DTYPE", and ends with ", batch invariant" in the mode.
+void decoding_products(std::vector<Result>& rows, const Filter& filter) {
+  for (const DType dtype : {kF32, kBF16})
+    for (const Layer& layer : kLayers)
+      for (const int64_t m : {1, 16, 64, 128})
+        for (const bool invariant : {false, true}) {
+          const std::string name = fmt::format("linear gpt2 {} {} x {} x {} {}{}", layer.name, m, layer.in, layer.out,
+                                               dtype, invariant ? ", batch invariant" : "");
+          if (!filter(name)) continue;
+          const BatchInvariant scope(invariant);
+          const Tensor x = randn({m, layer.in}).to(dtype), bias = randn({layer.out}).to(dtype);
+          const int64_t bytes = layer.in * layer.out * size_of(dtype);
+          profile::Rotation weights([&] { return randn({layer.out, layer.in}).to(dtype); }, bytes);
+          Result row{
+              .suite = "matmul",
+              .name = name,
+              .time = profile::benchmark([&] { profile::do_not_optimize(linear_aligned(x, weights.next(), bias)); },
+                                         {.device = default_device()}),
+              .dtype = std::string(lorry::name(dtype))};
+          row.bytes = bytes + x.nbytes() + bias.nbytes() + m * layer.out * size_of(dtype);
+          row.flops = 2.0 * static_cast<double>(m * layer.in) * static_cast<double>(layer.out);
+          rows.push_back(row);
+        }
+}
+
 }  // namespace
 
 std::vector<Result> matmul_suite(const Filter& filter) {
@@ -89,6 +117,7 @@ std::vector<Result> matmul_suite(const Filter& filter) {
   set_matmul_precision(before);
   if (!default_device().is_cpu()) gpt2_products(rows, filter);  // takes too long on a CPU
   set_matmul_tuning(tuning);
+  decoding_products(rows, filter);
   return rows;
 }
 

@@ -11,6 +11,7 @@
 #include "lorry/compile/differentiable.h"
 #include "lorry/compile/lazy.h"
 #include "lorry/kernels/backend.h"
+#include "lorry/ops/batch_invariant.h"
 #include "lorry/trace/functionalise.h"
 #include "lorry/trace/symbolic.h"
 
@@ -20,7 +21,13 @@ namespace {
 /// Recordings that may contain one-time initialisation are repeated, at most this often; then the function runs
 /// uncompiled.
 constexpr int kAttempts = 3;
-constexpr uint32_t kRecordedModes = kGradMode | kInferenceMode;
+
+/// The modes of this thread that a recording holds for.
+uint32_t recorded_modes() {
+  static_assert((kGradMode | kInferenceMode) < 1u << 31);
+  return (t_modes & (kGradMode | kInferenceMode)) | uint32_t{batch_invariant()} << 31;
+}
+
 /// While any of these listens, the function runs uncompiled, so that listeners receive its operators.
 constexpr uint32_t kOthersListen = kListenerModes & ~kGradMode;
 
@@ -35,7 +42,7 @@ uint64_t mix(uint64_t hash, uint64_t word) {
 /// A hash of everything that a guard compares first.
 uint64_t hash_of(std::span<const Tensor> arguments, CompileKey key) {
   const Device made_on = default_device();
-  uint64_t hash = mix(arguments.size(), t_modes & kRecordedModes);
+  uint64_t hash = mix(arguments.size(), recorded_modes());
   hash = mix(hash, static_cast<uint64_t>(made_on.type) << 8 | static_cast<uint8_t>(made_on.index));
   for (const uint64_t word : key) hash = mix(hash, word);
   for (const Tensor& x : arguments) {
@@ -92,14 +99,14 @@ struct CallKind {
   std::vector<bool> wants_gradient;
 
   CallKind(std::span<const Tensor> arguments, CompileKey of)
-      : modes(t_modes & kRecordedModes),
+      : modes(recorded_modes()),
         default_device(lorry::default_device()),
         key(of.begin(), of.end()),
         wants_gradient(gradients_required(arguments)) {}
   friend bool operator==(const CallKind& a, const CallKind& b) = default;
   bool is_of(std::span<const Tensor> arguments, CompileKey other_key) const {
-    if (modes != (t_modes & kRecordedModes) || default_device != lorry::default_device() ||
-        !std::ranges::equal(key, other_key) || wants_gradient.size() != arguments.size())
+    if (modes != recorded_modes() || default_device != lorry::default_device() || !std::ranges::equal(key, other_key) ||
+        wants_gradient.size() != arguments.size())
       return false;
     for (size_t i = 0; i < arguments.size(); ++i)
       if (wants_gradient[i] != arguments[i].requires_grad()) return false;

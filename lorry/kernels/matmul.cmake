@@ -2,6 +2,7 @@ target_sources(lorry_kernels PRIVATE
   common/matmul.cpp
   cpu/matmul/gemm.cpp
   cpu/matmul/gemm_packed.cpp
+  cpu/matmul/linear_rows.cpp
   cpu/matmul/matmul.cpp)
 if(LORRY_WITH_ONEDNN)
   target_sources(lorry_kernels PRIVATE cpu/matmul/gemm_bf16.cpp cpu/matmul/onednn.cpp)
@@ -10,6 +11,8 @@ if(LORRY_WITH_ONEDNN)
 endif()
 lorry_cuda(kernels
   cuda/matmul/cublas_lt.cpp
+  cuda/matmul/linear_rows.cu
+  cuda/matmul/linear_rows_fma.cu
   cuda/matmul/matmul.cpp
   cuda/matmul/matmul_builtin.cu
   cuda/matmul/matmul_plan.cpp

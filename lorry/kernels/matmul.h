@@ -42,8 +42,22 @@ struct MatmulEpilogue {
 };
 const char* name(MatmulEpilogue::Kind kind);
 
+/// out[i, j] = the sum over p of x[i, p] * weight[j, p], plus bias[j]. x: [m, k], weight: [n, k], bias: [n], out:
+/// [m, n]. All have one floating dtype. out has a unit stride in its rows and overlaps no operand; the others have any
+/// strides. bias.data null: nothing is added.
+/// - The bits of a row of out depend on that row of x, on weight and on bias alone: not on m, on other rows, on the
+///   row's place, on strides and alignment, or on the number of threads.
+/// - k and the dtype alone choose the order in which the products of an element are added (the head of each device's
+///   source says it). Devices may differ, and on a CPU instruction sets.
+/// - Sums of f16, bf16 and f32 are sums of f32 (never TF32), those of f64 of f64. The bias is added to the sum, and the
+///   result is rounded once.
+struct LinearRowsArgs {
+  Array out, x, weight, bias;
+};
+
 struct MatmulKernels {
   void (*matmul)(const MatmulArgs&, Stream);
+  void (*linear_rows)(const LinearRowsArgs&, Stream);
   /// Why a product with an epilogue (not none) is not one kernel, as far as can be told without a device; null if it
   /// may be one. Null addresses count as aligned, and c only if it has one. Null: the device has no epilogues.
   const char* (*refused)(const MatmulArgs&, const MatmulEpilogue&) = nullptr;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "lorry/ops/batch_invariant.h"
 #include "lorry/ops/creation.h"
 #include "lorry/ops/dispatch/out.h"
 #include "lorry/ops/internal.h"
@@ -12,6 +13,11 @@
 
 namespace lorry {
 namespace {
+
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, bool aligned);
+
+/// Whether a product is linear_rows: in the mode, with all rows multiplied by one matrix or vector `b`.
+bool multiplies_rows(int64_t rank_b) { return batch_invariant() && rank_b <= 2; }
 
 /// "; did you mean b.transpose(-1, -2)?" where that would fit.
 std::string transpose_hint(const Tensor& a, const Tensor& b) {
@@ -61,7 +67,9 @@ struct Multiplication {
     if (a.dim() == 1) strides.insert(strides.size() - 1, 1);
     Product{a, b, a_layout, b_layout}.run(out, Layout::strided(matrices, strides));
   }
+  Tensor rows() const { return linear(a, b.dim() == 1 ? b : b.t(), {}, false); }
   Tensor call() const {
+    if (multiplies_rows(b.dim())) return rows();
     return door::call(Op::matmul, {&a, &b}, [&] {
       Tensor out = empty(result, a.options());
       into(out);
@@ -69,6 +77,7 @@ struct Multiplication {
     });
   }
   const Tensor& out(const Tensor& to) const {
+    if (multiplies_rows(b.dim())) return write_out(to, rows());
     return write_out(Op::matmul, to, {result, a.dtype(), a.device()}, {&a, &b}, [&](const Tensor& x) { into(x); });
   }
 
@@ -269,6 +278,33 @@ Tensor empty_aligned(const Dims& sizes, const Options& options) {
   return door::owning(empty(padded, options).narrow(-1, 0, sizes.back()));
 }
 
+/// out = x @ weight^T + bias, as the fastest product of this shape.
+void multiply(const Tensor& out, const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  const bool vector = x.dim() == 1;
+  Product{x,
+          weight,
+          vector ? as_row(x.layout()) : x.layout(),
+          transposed(weight.layout()),
+          &bias,
+          bias.defined() ? bias.layout() : Layout{},
+          1.0,
+          bias.defined() ? 1.0 : 0.0}
+      .run(out, vector ? as_row(out.layout()) : out.layout());
+}
+
+/// The same with the bits of a row independent of the others. Sums of whole numbers are exact in any order.
+void multiply_rows(const Tensor& out, const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  if (out.numel() == 0) return;
+  if (!is_floating(out.dtype())) return multiply(out, x, weight, bias);
+  const int64_t m = out.numel() / out.size(-1), row = out.dim() == 1 ? out.size(-1) : out.stride(-2);
+  const Tensor rows = x.dim() == 2 ? x : x.reshape({m, x.size(-1)});
+  backend(out).matmul->linear_rows({.out = {out.data_ptr(), out.dtype(), Layout::strided({m, out.size(-1)}, {row, 1})},
+                                    .x = array(rows),
+                                    .weight = array(weight),
+                                    .bias = bias.defined() ? array(bias) : kernels::Array{}},
+                                   current_stream(out.device()));
+}
+
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, bool aligned) {
   require_factors(x, weight);
   if (weight.dim() == 1) {  // one feature, which gets no dimension
@@ -287,22 +323,14 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, bool al
                         "the bias does not fit; got weight: {}, bias: {}; expected one element for each row of weight",
                         weight, bias);
   }
+  const bool by_rows = multiplies_rows(weight.dim());
   return door::call(
-      Op::linear, {&x, &weight, &bias},
+      by_rows ? Op::linear_rows : Op::linear, {&x, &weight, &bias},
       [&] {
         Dims sizes = x.sizes();
         sizes[sizes.size() - 1] = weight.size(0);
         Tensor out = aligned ? empty_aligned(sizes, x.options()) : empty(sizes, x.options());
-        const bool vector = x.dim() == 1;
-        Product{x,
-                weight,
-                vector ? as_row(x.layout()) : x.layout(),
-                transposed(weight.layout()),
-                &bias,
-                bias.defined() ? bias.layout() : Layout{},
-                1.0,
-                bias.defined() ? 1.0 : 0.0}
-            .run(out, vector ? as_row(out.layout()) : out.layout());
+        (by_rows ? multiply_rows : multiply)(out, x, weight, bias);
         return out;
       },
       aligned);

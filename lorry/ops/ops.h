@@ -4,6 +4,7 @@
 
 #include "lorry/ops/aliases.h"
 #include "lorry/ops/attention.h"
+#include "lorry/ops/batch_invariant.h"
 #include "lorry/ops/copy.h"
 #include "lorry/ops/creation.h"
 #include "lorry/ops/dropout.h"

@@ -48,6 +48,23 @@ TEST(CompileGuards, equal_values_written_to_several_tensors) {
   EXPECT_EQ(compiled.stats().hits, 2);
 }
 
+TEST(CompileGuards, a_recording_of_products_is_of_its_mode) {
+  LORRY_NEEDS_FUSED_KERNELS();
+  const Tensor x = randn({40, 900}), weight = randn({70, 900});
+  const auto f = [&](const Tensor& y) { return linear(y.add(1).mul(2), weight).relu().add(1); };
+  const auto compiled = compile(f);
+  Tensor results[2];
+  for (int k = 0; k < 3; ++k)
+    for (const bool on : {false, true}) {
+      const BatchInvariant scope(on);
+      results[on] = compiled(x);
+      EXPECT_TRUE(results[on].equal(f(x))) << "call " << k << " " << on << "\n" << compiled.explain();
+    }
+  EXPECT_FALSE(results[0].equal(results[1])) << "the two kernels cannot be told apart here";
+  EXPECT_EQ(compiled.stats().recordings, 2);
+  EXPECT_EQ(compiled.stats().hits, 4);
+}
+
 TEST(CompileGuards, a_value_written_twice_and_then_a_part_of_one) {
   const Tensor z = randn({8});
   const auto f = [&](Tensor x, Tensor y) {

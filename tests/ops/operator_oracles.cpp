@@ -78,6 +78,14 @@ V multiplied(const V& a, const V& b, size_t batches, size_t m, size_t k, size_t 
   });
 }
 
+/// Three rows of four by a weight of two rows.
+V linear_of(const In& in) {
+  return each(6, [&](size_t i) {
+    const double *x = &in[0][i / 2 * 4], *w = &in[1][i % 2 * 4];
+    return std::inner_product(x, x + 4, w, in[2][i % 2]);
+  });
+}
+
 /// One head's attention: rows of `width` numbers that begin at q + i * stride.
 struct Head {
   const double *q, *k, *v, *mask;
@@ -299,13 +307,8 @@ const std::map<Op, V (*)(const In&)> kOracles = {
     {Op::matmul, [](const In& in) { return multiplied(in[0], in[1], 1, 3, 4, 2); }},
     {Op::addmm, [](const In& in) { return multiplied(in[1], in[2], 1, 3, 4, 2, in[0], 2, 3); }},
     {Op::baddbmm, [](const In& in) { return multiplied(in[1], in[2], 2, 3, 4, 2, in[0], 2, 3); }},
-    {Op::linear,
-     [](const In& in) {
-       return each(6, [&](size_t i) {
-         const double *x = &in[0][i / 2 * 4], *w = &in[1][i % 2 * 4];
-         return std::inner_product(x, x + 4, w, in[2][i % 2]);
-       });
-     }},
+    {Op::linear, linear_of},
+    {Op::linear_rows, linear_of},
     {Op::attention, attention},
     {Op::packed_attention, packed_attention},
     {Op::rotary,  // the first of two heads turns

@@ -60,6 +60,14 @@ const Sample kSamples[] = {
      .call = [](T t) -> Tensors { return {linear(t[0], t[1], t[2])}; },
      .accepts = number,
      .leading = 1},
+    {.op = Op::linear_rows,
+     .inputs = {value({3, 4}), value({2, 4}), optional({2})},
+     .call = [](T t) -> Tensors {
+       const BatchInvariant scope;
+       return {linear(t[0], t[1], t[2])};
+     },
+     .accepts = number,
+     .leading = 1},
     {.op = Op::attention,
      .inputs = {value({1, 2, 3, 4}), value({1, 2, 5, 4}), value({1, 2, 5, 4}), optional({3, 5})},
      .call = [](T t) -> Tensors { return {scaled_dot_product_attention(t[0], t[1], t[2], t[3])}; },

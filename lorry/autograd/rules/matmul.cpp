@@ -56,10 +56,9 @@ Grads linear_gradient(const Call& c, const Grads& grads) {
 }
 
 constexpr Rule kRules[] = {
-    {Op::matmul, kInput0 | kInput1, matmul_gradient},
-    {Op::addmm, kInput1 | kInput2, addmm_gradient},
-    {Op::baddbmm, kInput1 | kInput2, addmm_gradient},
-    {Op::linear, kInput0 | kInput1, linear_gradient},
+    {Op::matmul, kInput0 | kInput1, matmul_gradient},      {Op::addmm, kInput1 | kInput2, addmm_gradient},
+    {Op::baddbmm, kInput1 | kInput2, addmm_gradient},      {Op::linear, kInput0 | kInput1, linear_gradient},
+    {Op::linear_rows, kInput0 | kInput1, linear_gradient},
 };
 
 }  // namespace

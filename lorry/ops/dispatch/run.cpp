@@ -99,6 +99,12 @@ constexpr Runner runner(F) {
 
 std::optional<int64_t> one_or_all(const Dims& dims) { return dims.size() == 1 ? std::optional(dims[0]) : std::nullopt; }
 
+/// A product is made again with the kernel that it had, whatever mode this thread is in.
+Tensor linear_again(bool by_rows, const Tensor& x, const Tensor& weight, const Tensor& bias, bool aligned) {
+  const BatchInvariant scope(by_rows);
+  return aligned ? linear_aligned(x, weight, bias) : linear(x, weight, bias);
+}
+
 Reduction reduction(int64_t value) {
   require<ValueError>(value >= 0 && value <= static_cast<int64_t>(Reduction::sum),
                       "run: a reduction is out of range; got {}", value);
@@ -315,7 +321,10 @@ constexpr std::array<Forms, kOpCount> kForms = [] {
   call(Op::unique, [](T x, bool inverse, bool counts) { return unique(x, true, inverse, counts); });
 
   // ---- matrix products, attention, embedding
-  call(Op::matmul, [](T a, T b) { return matmul(a, b); });
+  call(Op::matmul, [](T a, T b) {
+    const BatchInvariant off(false);
+    return matmul(a, b);
+  });
   call(Op::addmm, [](T c, T a, T b, const Scalar& beta, const Scalar& alpha) { return addmm(c, a, b, beta, alpha); });
   in_place(Op::addmm,
            [](T c, T a, T b, const Scalar& beta, const Scalar& alpha) { return c.addmm_(a, b, beta, alpha); });
@@ -323,9 +332,9 @@ constexpr std::array<Forms, kOpCount> kForms = [] {
        [](T c, T a, T b, const Scalar& beta, const Scalar& alpha) { return baddbmm(c, a, b, beta, alpha); });
   in_place(Op::baddbmm,
            [](T c, T a, T b, const Scalar& beta, const Scalar& alpha) { return c.baddbmm_(a, b, beta, alpha); });
-  call(Op::linear, [](T x, T weight, T bias, bool aligned) {
-    return aligned ? linear_aligned(x, weight, bias) : linear(x, weight, bias);
-  });
+  call(Op::linear, [](T x, T weight, T bias, bool aligned) { return linear_again(false, x, weight, bias, aligned); });
+  call(Op::linear_rows,
+       [](T x, T weight, T bias, bool aligned) { return linear_again(true, x, weight, bias, aligned); });
   call(Op::attention, [](T q, T k, T v, T mask, double scale, bool causal, double dropout, const Key& key) {
     KeyedGenerator generator(key);
     return scaled_dot_product_attention(q, k, v, mask, shared_attention(scale, causal, dropout, generator));

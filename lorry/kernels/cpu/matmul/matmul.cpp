@@ -11,6 +11,7 @@
 #include "lorry/kernels/cpu/common/scratch.h"
 #include "lorry/kernels/cpu/matmul/gemm.h"
 #include "lorry/kernels/cpu/matmul/gemm_integer.h"
+#include "lorry/kernels/cpu/matmul/linear_rows.h"
 
 namespace lorry::kernels {
 
@@ -259,7 +260,7 @@ void matmul(const MatmulArgs& args, Stream) {
 }  // namespace
 
 const MatmulKernels& matmul_kernels() {
-  static constexpr MatmulKernels kKernels{.matmul = matmul};
+  static constexpr MatmulKernels kKernels{.matmul = matmul, .linear_rows = linear_rows};
   return kKernels;
 }
 

@@ -4,6 +4,7 @@
 // columns have unit stride); then c is copied to out once.
 
 #include "lorry/base/events.h"
+#include "lorry/kernels/cuda/matmul/linear_rows.h"
 #include "lorry/kernels/cuda/matmul/matmul_builtin.h"
 #include "lorry/kernels/cuda/matmul/matmul_plan.h"
 #include "lorry/kernels/cuda/matmul/matmul_problem.h"
@@ -66,7 +67,7 @@ bool with_epilogue(const MatmulArgs& args, const MatmulEpilogue& epilogue, Strea
 
 const MatmulKernels& matmul_kernels() {
   static constexpr MatmulKernels kKernels{
-      .matmul = matmul, .refused = epilogue_refused, .with_epilogue = with_epilogue};
+      .matmul = matmul, .linear_rows = linear_rows, .refused = epilogue_refused, .with_epilogue = with_epilogue};
   return kKernels;
 }
 

@@ -3,7 +3,8 @@
 // second-level cache.
 //
 // The mean is computed in two steps: a first mean, then the mean of the differences from it. Squares are taken around
-// the first mean. So a large common offset costs no precision, although sums are f32.
+// the first mean. So a large common offset costs no precision, although sums are f32. Their order depends on a row's
+// length alone, so a row has the same bits wherever it lies and whatever the other rows are.
 
 #include "lorry/kernels/rowwise.h"
 
@@ -61,9 +62,9 @@ __global__ __launch_bounds__(kBlock) void norm_held(NormRows<T> a, int lanes) {
   const Team team(lanes);
   const bool centred = a.mean != nullptr, live = team.row < a.rows;
   const T* x = a.x + team.row * a.n;
-  const Cut<T, int> cut(x, live ? static_cast<int>(a.n) : 0, team);
+  const FixedCut<T, int> cut(x, live ? static_cast<int>(a.n) : 0, team);
   HeldRow<T, kRuns> held;
-  held.load(x, cut, team, T(0));
+  held.load(x, cut, team, T(0), cut.aligned);
 
   const Statistics<C> row = statistics_of(held, cut, centred, a.eps, a.one_nth, team, slots);
   if (live && team.lane == 0) {
@@ -94,7 +95,7 @@ __global__ __launch_bounds__(kMaxBlock) void norm_long(NormRows<T> a) {
   const bool centred = a.mean != nullptr;
   const T* x = a.x + team.row * a.n;
   T* out = a.out + team.row * a.n;
-  const Cut<T, int64_t> cut(x, a.n, team);
+  const FixedCut<T, int64_t> cut(x, a.n, team);
   const C edge = cut.edge >= 0 ? static_cast<C>(x[cut.edge]) : C(0);
 
   C about = edge;
@@ -179,7 +180,7 @@ void layer_norm(const NormArgs& args, const Stream& stream) {
                         n,
                         args.eps,
                         1.0 / static_cast<double>(n)};
-    const RowPlan plan = plan_norm<T>(n, is_cut(args.x, n));
+    const RowPlan plan = plan_norm<T>(n, n % kRun<T> != 0);
     const auto held = [&]<int kRuns, int kBlock>() {
       lorry::cuda::launch(stream, {plan.grid(rows), plan.block()}, norm_held<T, kRuns, kBlock>, a, plan.lanes);
     };

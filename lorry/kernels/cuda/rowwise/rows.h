@@ -6,17 +6,17 @@
 // A row is processed by a team of threads: 1 to 32 neighbours in a warp (a power of two; then a block has several
 // teams), or a whole block. The row is split at multiples of 16 bytes: the *body* is whole runs, which lanes take in
 // turn (run j belongs to lane j % lanes); before and after it are fewer elements than a run, of which a lane takes at
-// most one. The order of sums depends only on the row's length and start.
+// most one. The order of sums depends only on the row's length and start. Where a row must have the same bits wherever
+// it lies, the body begins with the row (FixedCut), and the order depends on the length alone.
 
 // Kernels compiled at run time include this file too, but only its device part.
 
 #ifndef __CUDACC_RTC__
 #include <algorithm>
-#include <atomic>
 #include <optional>
 
-#include "lorry/device/cuda/launch.h"
 #include "lorry/kernels/common/array.h"
+#include "lorry/kernels/cuda/common/allow_shared.h"
 #endif
 
 #include <bit>
@@ -94,17 +94,6 @@ inline bool is_cut(const Array& x, int64_t n) {
 
 /// The dynamic shared memory of a block that has a multiprocessor to itself. The rest is for the kernel's variables.
 inline int64_t most_shared(const lorry::cuda::Properties& gpu) { return gpu.shared_bytes_per_block - 2048; }
-
-/// Allows a kernel up to `bytes` of dynamic shared memory, once per kernel and device. All callers must pass the same
-/// value.
-template <auto kKernel>
-void allow_shared_once(int device, size_t bytes) {
-  static std::atomic<bool> done[kMaxDevices] = {};
-  if (done[device].load(std::memory_order_relaxed)) return;
-  const lorry::cuda::DeviceGuard guard(device);
-  lorry::cuda::allow_shared(kKernel, bytes);
-  done[device].store(true, std::memory_order_relaxed);
-}
 
 #endif  // __CUDACC_RTC__
 
@@ -275,6 +264,27 @@ struct Cut {
   }
   /// The first element of run j.
   __device__ Index at(Index j) const { return head + j * kRun<T>; }
+  /// Run j.
+  template <bool kOnce>
+  __device__ __forceinline__ uint4 load(const T* row, Index j) const {
+    return load16<kOnce>(row + at(j));
+  }
+};
+
+/// A cut whose body begins with the row. The runs of a row that is not aligned are read element by element.
+template <class T, class Index>
+struct FixedCut : Cut<T, Index> {
+  bool aligned;
+
+  __device__ FixedCut(const T* row, Index n, const Team& team) : Cut<T, Index>(nullptr, n, team), aligned(on_16(row)) {}
+  template <bool kOnce>
+  __device__ __forceinline__ uint4 load(const T* row, Index j) const {
+    if (aligned) return load16<kOnce>(row + this->at(j));
+    Run<T, kRun<T>> run;
+#pragma unroll
+    for (int e = 0; e < kRun<T>; ++e) run.at[e] = row[this->at(j) + e];
+    return std::bit_cast<uint4>(run);
+  }
 };
 
 /// A row in the registers of its team: kRuns runs per lane, and the lane's element outside the body. Elements beyond
@@ -339,8 +349,8 @@ struct Ready {
 
 /// Reads the body of a row of any length, kFlight runs at a time: f(raw, j) gets runs j, j + lanes, ... Runs beyond the
 /// body are filled with `pad`. wait(turn) returns when the runs of a turn can be read.
-template <bool kOnce, class T, class Index, class F, class Wait = Ready>
-__device__ __forceinline__ void each_turn(const T* row, const Cut<T, Index>& cut, const Team& team, T pad, F f,
+template <bool kOnce, template <class, class> class AnyCut, class T, class Index, class F, class Wait = Ready>
+__device__ __forceinline__ void each_turn(const T* row, const AnyCut<T, Index>& cut, const Team& team, T pad, F f,
                                           Wait wait = {}) {
   using C = Accumulate<T>;
   constexpr int kN = kRun<T>;
@@ -355,7 +365,7 @@ __device__ __forceinline__ void each_turn(const T* row, const Cut<T, Index>& cut
 #pragma unroll
     for (int k = 0; k < kFlight; ++k) {
       raw[k] = nothing;
-      if (j + k * team.lanes < cut.body) raw[k] = load16<kOnce>(row + cut.at(j + k * team.lanes));
+      if (j + k * team.lanes < cut.body) raw[k] = cut.template load<kOnce>(row, j + k * team.lanes);
     }
     f(raw, j);
   }
