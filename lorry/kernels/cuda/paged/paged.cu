@@ -220,6 +220,22 @@ __device__ __forceinline__ C sum_over(C x) {
   return x;
 }
 
+/// Entry i, for the i-th of kCount neighbouring threads, of the sums over these threads of kCount numbers each. At each
+/// step a thread hands half of its numbers to another one.
+template <int kCount, class C>
+__device__ __forceinline__ C scattered_sum(C (&x)[kCount]) {
+#pragma unroll
+  for (int half = kCount / 2; half > 0; half /= 2) {
+    const bool upper = (threadIdx.x & static_cast<unsigned>(half)) != 0;
+#pragma unroll
+    for (int i = 0; i < half; ++i) {
+      const C kept = upper ? x[half + i] : x[i], given = upper ? x[i] : x[half + i];
+      x[i] = kept + __shfl_xor_sync(kWholeWarp, given, half);
+    }
+  }
+  return x[0];
+}
+
 template <class C>
 __device__ __forceinline__ C infinity() {
   return static_cast<C>(HUGE_VAL);
@@ -315,6 +331,8 @@ struct Lane {
 
   /// The products of the queries and this thread's key.
   __device__ __forceinline__ void scores_of(int64_t offset, C (&score)[kQueries]) const {
+    constexpr bool kScattered = R::kTeam == R::kAtOnce;
+    C products[kScattered ? kQueries : 1][R::kTeam];
     each_key(p.k, offset, [&](int turn, const Piece(&pieces)[R::kPieces]) {
       C key[R::kOwn];
 #pragma unroll
@@ -324,10 +342,18 @@ struct Lane {
         C product = 0;
 #pragma unroll
         for (int e = 0; e < R::kOwn; ++e) product = fma(q[i][e], key[e], product);
-        product = sum_over<1, R::kTeam>(product);
-        if (at == turn) score[i] = product;
+        if constexpr (kScattered) {
+          products[i][turn] = product;
+        } else {
+          product = sum_over<1, R::kTeam>(product);
+          if (at == turn) score[i] = product;
+        }
       }
     });
+    if constexpr (kScattered) {
+#pragma unroll
+      for (int i = 0; i < kQueries; ++i) score[i] = scattered_sum(products[i]);
+    }
   }
 
   /// Adds the values, weighted. A key that a query does not see is left out, whatever it holds.
@@ -506,7 +532,7 @@ template <class R, bool kTiles>
 void launch_as(const Problem<typename R::T>& p, Stream stream) {
   using C = Accumulate<typename R::T>;
   const int64_t rows = kTiles ? (p.rows.n + kTile - 1) / kTile : p.rows.n, queries = kTiles ? kTile : 1;
-  const bool few = !kTiles && rows * p.heads <= 2 * lorry::cuda::properties(stream.device.index).multiprocessors;
+  const bool few = !kTiles && 2 * rows * p.heads <= lorry::cuda::properties(stream.device.index).multiprocessors;
   const int blocks = cluster_for(few ? kMostBlocks : 1, queries, p.d, sizeof(C), stream.device.index);
   const auto pitch = static_cast<size_t>(kLanes / blocks * queries * (p.d + 2));
   const lorry::cuda::Shape shape{.grid = {static_cast<unsigned>(rows * blocks), static_cast<unsigned>(p.heads)},

@@ -112,11 +112,12 @@ class Row {
 
   /// False if no token has a probability.
   __device__ bool look() {
-    const Extent all = extent_of([](uint64_t) { return true; });
+    const Extent all = extent_of([](float, uint64_t) { return true; });
     if (all.first == UINT64_MAX) return false;
     likeliest_ = all.first;
     largest_ = logit(all.first);
     // Below, weights are 0.
+    weights_ = formula::TokenWeights(largest_, temperature_);
     const float least = largest_ + static_cast<float>(formula::kLeastTokenExponent) * temperature_;
     scale_ = kBuckets / (largest_ - fmaxf(logit(all.last), least));
     return true;
@@ -140,7 +141,7 @@ class Row {
     const uint32_t rising = ~static_cast<uint32_t>(order >> 32);
     return __uint_as_float((rising & 0x80000000u) != 0 ? rising ^ 0x80000000u : ~rising);
   }
-  __device__ uint32_t weight(float x) const { return formula::TokenWeights(largest_, temperature_)(x); }
+  __device__ uint32_t weight(float x) const { return weights_(x); }
   /// Rises as the logit falls.
   __device__ int bucket(float x) const {
     return min(kBuckets - 1, static_cast<int>((largest_ - x) * scale_));  // NaN, of infinite logits, becomes 0
@@ -176,8 +177,8 @@ class Row {
     const int thread = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
     const Extent none{UINT64_MAX, 0};
     Extent mine = none;
-    each([&](float, uint64_t order) {
-      if (belongs(order)) mine = joined(mine, {order, order});
+    each([&](float x, uint64_t order) {
+      if (belongs(x, order)) mine = joined(mine, {order, order});
     });
     mine = over_warp(mine);
     if (thread == 0) m_.warp_extent[warp] = mine;
@@ -217,12 +218,17 @@ class Row {
     for (int b = rank_ * share + static_cast<int>(threadIdx.x); b < (rank_ + 1) * share; b += kThreads) {
       uint32_t count = 0;
       uint64_t weight = 0;
-      for (int from = 0; from < blocks_; ++from) {
+#pragma unroll
+      for (int from = 0; from < kMostBlocks; ++from) {
+        if (from >= blocks_) continue;
         const Histogram& other = *in_block(&m_.own, static_cast<uint32_t>(from));
         count += other.count[b];
+#pragma unroll
         for (int k = 0; k < 3; ++k) weight += uint64_t{other.part[k][b]} << k * Histogram::kPart;
       }
-      for (int to = 0; to < blocks_; ++to) {
+#pragma unroll
+      for (int to = 0; to < kMostBlocks; ++to) {
+        if (to >= blocks_) continue;
         Sums& other = *in_block(&sums, static_cast<uint32_t>(to));
         other.count[b] = count, other.weight[b] = weight;
       }
@@ -277,8 +283,7 @@ class Row {
     uint32_t count;
     uint64_t before;  ///< the weight of the tokens before it
   };
-  __device__ bool belongs(const Subset& subset, uint64_t order) const {
-    const float x = logit(order);
+  __device__ bool belongs(const Subset& subset, float x, uint64_t order) const {
     return bucket(x) == subset.bucket && order >= subset.extent.first && order <= subset.extent.last && weight(x) > 0;
   }
   /// The part of a subset, or of the row, that is in bucket b of `sums`. What is before it is taken off the bound.
@@ -298,11 +303,11 @@ class Row {
 
   /// Goes on with a part of a subset: its orders are divided into ranges.
   __device__ void narrow(Subset& subset, Bound& bound) {
-    const Extent extent = extent_of([&](uint64_t order) { return belongs(subset, order); });
+    const Extent extent = extent_of([&](float x, uint64_t order) { return belongs(subset, x, order); });
     const int bits = 64 - __clzll(static_cast<long long>(extent.last - extent.first));
     const int shift = max(0, bits - std::bit_width(unsigned{kBuckets - 1}));
-    fill(m_.subset, [&](float, uint64_t order) {
-      return belongs(subset, order) ? static_cast<int>((order - extent.first) >> shift) : -1;
+    fill(m_.subset, [&](float x, uint64_t order) {
+      return belongs(subset, x, order) ? static_cast<int>((order - extent.first) >> shift) : -1;
     });
     const int b = reached(m_.subset, bound);
     subset.extent.first = extent.first + (static_cast<uint64_t>(b) << shift);
@@ -316,8 +321,8 @@ class Row {
     turn_ ^= 1;
     if (threadIdx.x == 0) m_.lists.count[turn] = 0;
     __syncthreads();
-    each([&](float, uint64_t order) {
-      if (belongs(subset, order)) m_.lists.order[turn][atomicAdd(&m_.lists.count[turn], 1u)] = order;
+    each([&](float x, uint64_t order) {
+      if (belongs(subset, x, order)) m_.lists.order[turn][atomicAdd(&m_.lists.count[turn], 1u)] = order;
     });
     cluster_sync();
     const auto mine = static_cast<uint32_t>(threadIdx.x);
@@ -341,11 +346,14 @@ class Row {
 
   /// Entry i of all blocks' lists, one after the other.
   __device__ uint64_t listed(int turn, uint32_t i) {
-    for (int from = 0;; ++from) {
-      const uint32_t count = *in_block(&m_.lists.count[turn], static_cast<uint32_t>(from));
-      if (i < count) return in_block(m_.lists.order[turn], static_cast<uint32_t>(from))[i];
-      i -= count;
+    int block = 0;
+    uint32_t before = 0, all = 0;
+#pragma unroll
+    for (int from = 0; from < kMostBlocks; ++from) {
+      if (from < blocks_ && i >= all) block = from, before = all;
+      all += from < blocks_ ? *in_block(&m_.lists.count[turn], static_cast<uint32_t>(from)) : 0;
     }
+    return in_block(m_.lists.order[turn], static_cast<uint32_t>(block))[i - before];
   }
 
   Memory& m_;
@@ -353,6 +361,7 @@ class Row {
   int blocks_, rank_, turn_ = 0;
   int32_t begin_, end_;
   float temperature_, largest_ = 0, scale_ = 0;
+  formula::TokenWeights weights_{0, 1};
   uint64_t likeliest_ = 0;
 };
 
