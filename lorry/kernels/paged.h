@@ -32,8 +32,9 @@ struct PagedAttention {
   double scale = 1;
 };
 
-/// A slot, a position or a block that is needed and does not exist: the CPU throws IndexError before it writes anything.
-/// CUDA reports it (device/cuda/device_assert.h), leaves out the write, and treats keys in a missing block as absent.
+/// A slot, a position or a block that is needed and does not exist: the CPU throws IndexError before it writes
+/// anything. CUDA reports it (device/cuda/device_assert.h), leaves out the write, and treats keys in a missing block as
+/// absent.
 struct PagedKernels {
   void (*write)(const PagedWrite&, Stream);
   /// The bits of a row depend on its query, position, keys and values alone.

@@ -29,8 +29,8 @@ void paged_write(const Tensor& k_cache, const Tensor& v_cache, const Tensor& k, 
 /// the batch or in the cache it lies, or on how its sequence was divided into calls.
 /// q: [n, heads, d]; k_cache, v_cache: [blocks, block_size, kv_heads, d]; one floating dtype; heads is a multiple of
 /// kv_heads, and neighbouring heads share one. scale: 1 / sqrt(d) when absent. Returns [n, heads, d]. Computed in f32,
-/// or f64 for f64. On a GPU d is at most 512. Operands are read where they lie if their last stride is 1 and both caches
-/// have equal strides.
+/// or f64 for f64. On a GPU d is at most 512. Operands are read where they lie if their last stride is 1 and both
+/// caches have equal strides.
 /// Throws ShapeError, DTypeError, DeviceError, IndexError, ValueError, and GradError if a gradient would be needed.
 /// Vaswani et al. 2017, eq. 1; keys in splits with a running maximum: Dao et al. 2023 (Flash-Decoding).
 Tensor paged_attention(const Tensor& q, const Tensor& k_cache, const Tensor& v_cache, const Tensor& block_table,

@@ -15,19 +15,15 @@
 #include <type_traits>
 
 #include "lorry/base/error.h"
-#include "lorry/base/modes.h"
 #include "lorry/device/cuda/launch.h"
 #include "lorry/kernels/cuda/common/cluster.h"
-#include "lorry/kernels/cuda/common/divider.h"
 #include "lorry/kernels/cuda/common/element.h"
 #include "lorry/kernels/cuda/common/fast_math.h"
+#include "lorry/kernels/cuda/paged/rows.h"
 #include "lorry/kernels/cuda/table.h"
 
 namespace lorry::kernels::cuda {
 namespace {
-
-using lorry::cuda::AssertSite;
-using lorry::cuda::DeviceAssert;
 
 constexpr unsigned kWholeWarp = 0xffffffffu;
 constexpr int kWarp = 32;
@@ -38,141 +34,6 @@ constexpr int kInFlight = 8;
 constexpr int64_t kWidest = 512;
 constexpr size_t kShared = 48 << 10;
 
-// ---- rows -----------------------------------------------------------------------------------------------------------
-
-/// PagedRows on the device.
-struct Rows {
-  const int32_t *table, *slots, *positions;
-  int32_t n, sequences, per_sequence, blocks, capacity;  ///< capacity: of a sequence, in positions
-  Divider by_block;
-  AssertSite site;
-
-  void addresses(auto& visit) const { visit(table, slots, positions); }
-
-  /// The position of a row; -1 if the row is padding or does not exist. Threads that `speak` report the latter.
-  __device__ __forceinline__ int32_t position(int32_t row, bool speak) const {
-    const int32_t slot = slots[row];
-    if (slot < 0) return -1;
-    if (slot >= sequences) {
-      if (speak) site.report(DeviceAssert::index, slot, 0, sequences);
-      return -1;
-    }
-    const int32_t position = positions[row];
-    if (position >= 0 && position < capacity) return position;
-    if (speak) site.report(DeviceAssert::index, position, 0, capacity);
-    return -1;
-  }
-  /// The block of a position of the row's sequence; -1 if there is none.
-  __device__ __forceinline__ int32_t block(int32_t row, int32_t number, bool speak) const {
-    const int32_t block = table[int64_t{slots[row]} * per_sequence + number];
-    if (block >= 0 && block < blocks) return block;
-    if (speak) site.report(DeviceAssert::index, block, 0, blocks);
-    return -1;
-  }
-};
-
-int32_t narrow(int64_t size) {
-  require<ShapeError>(size <= INT32_MAX, "too large for cuda; got {}; expected at most {}", size, INT32_MAX);
-  return static_cast<int32_t>(size);
-}
-
-Rows rows_of(const PagedRows& rows, const Array& cache, Stream stream) {
-  return {.table = rows.block_table.as<const int32_t>(),
-          .slots = rows.slots.as<const int32_t>(),
-          .positions = rows.positions.as<const int32_t>(),
-          .n = narrow(rows.slots.numel()),
-          .sequences = narrow(rows.block_table.size(0)),
-          .per_sequence = narrow(rows.block_table.size(1)),
-          .blocks = narrow(cache.size(0)),
-          .capacity = narrow(rows.block_table.size(1) * cache.size(1)),
-          .by_block = Divider(narrow(cache.size(1))),
-          .site = AssertSite(stream.device.index, running_or("paged_attention"))};
-}
-
-// ---- writing --------------------------------------------------------------------------------------------------------
-
-/// The keys or the values: runs of a row, and where they go.
-struct Part {
-  const void* from;
-  void* to;
-  int64_t row, head, coordinate;                     ///< strides of `from`
-  int64_t to_block, to_row, to_head, to_coordinate;  ///< strides of `to`
-
-  void addresses(auto& visit) const { visit(from, to); }
-};
-struct Both {
-  Part each[2];
-  void addresses(auto& visit) const { visit(each); }
-};
-
-constexpr int kWriters = 128;
-
-/// A block copies the keys (y = 0) or values of one row. An element is a word of up to 16 bytes.
-template <class Word>
-__global__ __launch_bounds__(kWriters) void paged_write_rows(const Both both, const Rows rows, int heads, int width) {
-  const int32_t row = static_cast<int32_t>(blockIdx.x);
-  const bool speak = threadIdx.x == 0 && blockIdx.y == 0;
-  const int32_t position = rows.position(row, speak);
-  if (position < 0) return;
-  const int32_t number = static_cast<int32_t>(rows.by_block(static_cast<uint32_t>(position)));
-  const int32_t block = rows.block(row, number, speak);
-  if (block < 0) return;
-  const Part& s = both.each[blockIdx.y];
-  const int64_t at = position - int64_t{number} * rows.by_block.divisor;
-  Word* const to = static_cast<Word*>(s.to) + block * s.to_block + at * s.to_row;
-  const Word* const from = static_cast<const Word*>(s.from) + row * s.row;
-  for (int i = static_cast<int>(threadIdx.x); i < heads * width; i += kWriters) {
-    const int head = i / width, e = i - head * width;
-    to[head * s.to_head + e * s.to_coordinate] = from[head * s.head + e * s.coordinate];
-  }
-}
-
-/// The largest power of two, at most 16 bytes, in which heads of both arrays can be moved.
-int64_t common_word(const Array& cache, const Array& x) {
-  const int64_t bytes = size_of(x.dtype);
-  if ((cache.stride(3) != 1 || x.stride(2) != 1) && x.size(2) > 1) return bytes;
-  uint64_t all = reinterpret_cast<uintptr_t>(cache.data) | reinterpret_cast<uintptr_t>(x.data) | 16 |
-                 static_cast<uint64_t>(x.size(2) * bytes);
-  for (int d = 0; d < 3; ++d) all |= cache.size(d) > 1 ? static_cast<uint64_t>(cache.stride(d) * bytes) : 0;
-  for (int d = 0; d < 2; ++d) all |= x.size(d) > 1 ? static_cast<uint64_t>(x.stride(d) * bytes) : 0;
-  return static_cast<int64_t>(all & -all);
-}
-
-Part words_of(const Array& cache, const Array& x, int64_t ratio) {
-  const int64_t one = ratio > 1 ? ratio : 1;
-  const auto in_words = [&](int64_t stride) { return stride / one; };
-  return {.from = x.data,
-          .to = cache.data,
-          .row = in_words(x.stride(0)),
-          .head = in_words(x.stride(1)),
-          .coordinate = ratio > 1 ? 1 : x.stride(2),
-          .to_block = in_words(cache.stride(0)),
-          .to_row = in_words(cache.stride(1)),
-          .to_head = in_words(cache.stride(2)),
-          .to_coordinate = ratio > 1 ? 1 : cache.stride(3)};
-}
-
-void write(const PagedWrite& args, Stream stream) {
-  if (args.k.numel() == 0) return;
-  const int64_t word = std::min(common_word(args.k_cache, args.k), common_word(args.v_cache, args.v));
-  const int64_t ratio = word / size_of(args.k.dtype);
-  const Both both{{words_of(args.k_cache, args.k, ratio), words_of(args.v_cache, args.v, ratio)}};
-  const Rows rows = rows_of(args.rows, args.k_cache, stream);
-  const int heads = narrow(args.k.size(1)), width = narrow(args.k.size(2) / std::max<int64_t>(ratio, 1));
-  const lorry::cuda::Shape shape{{static_cast<unsigned>(rows.n), 2}, kWriters};
-  const auto launch = [&](auto kernel) { lorry::cuda::launch(stream, shape, kernel, both, rows, heads, width); };
-  switch (word) {
-    case 2:
-      return launch(paged_write_rows<uint16_t>);
-    case 4:
-      return launch(paged_write_rows<uint32_t>);
-    case 8:
-      return launch(paged_write_rows<uint64_t>);
-    default:
-      return launch(paged_write_rows<uint4>);
-  }
-}
-
 // ---- attention ------------------------------------------------------------------------------------------------------
 
 template <class T>
@@ -180,7 +41,7 @@ struct Problem {
   T* out;  ///< contiguous [n, heads, d]
   const T *q, *k, *v;
   int64_t q_row, q_head, cache_block, cache_row, cache_head;  ///< strides
-  Rows rows;
+  CachedRows rows;
   int32_t heads, group, d;  ///< group: heads of q for each of the cache
   Accumulate<T> scale;
 
@@ -300,8 +161,8 @@ struct Lane {
     }
   }
 
-  /// The offset of this thread's key of a split in the cache; -1 if there is none. Thread `team * kTeam + k` has the key
-  /// that the team reads in turn k.
+  /// The offset of this thread's key of a split in the cache; -1 if there is none. Thread `team * kTeam + k` has the
+  /// key that the team reads in turn k.
   __device__ __forceinline__ int64_t offset_of(int32_t split) const {
     const int32_t key = split * kSplit + at * R::kTeams + team;
     if (key > last) return -1;
@@ -578,9 +439,9 @@ void attention_as(const PagedAttention& args, Stream stream) {
                      .cache_row = args.k_cache.stride(1),
                      .cache_head = args.k_cache.stride(2),
                      .rows = rows_of(args.rows, args.k_cache, stream),
-                     .heads = narrow(args.q.size(1)),
-                     .group = narrow(args.q.size(1) / args.k_cache.size(2)),
-                     .d = narrow(d),
+                     .heads = narrow_size(args.q.size(1)),
+                     .group = narrow_size(args.q.size(1) / args.k_cache.size(2)),
+                     .d = narrow_size(d),
                      .scale = static_cast<Accumulate<T>>(args.scale)};
   if (!reads_runs<T>(args)) {
     if (d <= 2 * kWarp) return choose_tiles<Reading<T, 1, kWarp, 2>>(p, stream);
@@ -604,7 +465,7 @@ void attention(const PagedAttention& args, Stream stream) {
 }  // namespace
 
 const PagedKernels& paged_kernels() {
-  static constexpr PagedKernels kKernels{.write = write, .attention = attention};
+  static constexpr PagedKernels kKernels{.write = paged_write, .attention = attention};
   return kKernels;
 }
 
