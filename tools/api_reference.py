@@ -33,6 +33,7 @@ OPERATORS = (
     ("Reductions, sorting, normalisation", "", ("ops/reduce.h", "ops/sort.h", "ops/softmax.h", "ops/norm.h")),
     ("Matrix products, attention, embedding", "",
      ("ops/matmul.h", "ops/batch_invariant.h", "ops/attention.h", "ops/rotary.h", "ops/embedding.h")),
+    ("Generation", "", ("ops/paged_attention.h", "ops/tokens.h")),
     ("Losses and dropout", "", ("ops/loss.h", "ops/dropout.h")),
 )
 OTHERS = (

@@ -35,6 +35,7 @@ FAMILIES_BUILD_ON = {
     ("cpu", "attention"): {"matmul", "random", "rowwise"},  # blocks of products, dropout by tile, one head by rows
     ("cpu", "fused"): {"pointwise"},  # the block functions of pointwise rows
     ("cpu", "list"): {"pointwise"},  # the same
+    ("cpu", "paged"): {"attention"},  # vector loops over a row of scores
     ("cpu", "optim"): {"list", "pointwise", "random"},  # steps over lists, block functions, rounding that draws numbers
     ("cuda", "fused"): {"pointwise", "rowwise"},  # how formulas are evaluated, steps over held rows
     ("cuda", "reduce"): {"rowwise"},  # teams that hold rows

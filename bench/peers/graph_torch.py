@@ -60,7 +60,7 @@ def main():
             for how, call in calls.items():
                 torch.testing.assert_close(call(), model(x), rtol=1e-2, atol=1e-2)
                 reports[how].add(case, call, None, dtype="f16")
-    write([row for report in reports.values() for row in report.rows], options.json)
+    write(options.json, [row for report in reports.values() for row in report.rows])
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@
 #include "lorry/cli/report.h"
 #include "lorry/cli/run_folder.h"
 #include "lorry/cli/run_settings.h"
-#include "lorry/cli/sample.h"
 #include "lorry/cli/units.h"
 #include "lorry/cli/utf8.h"
 #include "lorry/formula/philox.h"
@@ -101,12 +100,40 @@ class Writer {
     for (const std::string& text : texts_)
       for (size_t i = text.size() - static_cast<size_t>(count); i < text.size(); ++i)
         *token++ = static_cast<unsigned char>(text[i]);
-    return model_->forward(tokens.to(default_device()), *cache_).to(kF32).to(kCPU).contiguous();
+    return model_->forward(tokens.to(default_device()), *cache_).to(kF32);
   }
 
   std::vector<std::string> texts_;
   std::unique_ptr<nn::GPT> model_;
   std::unique_ptr<nn::KVCache> cache_;
+};
+
+/// Draws the next byte of every text.
+class Sampler {
+ public:
+  explicit Sampler(const GenerateOptions& options, uint64_t seed)
+      : seed_(seed),
+        temperature_(full({options.batch}, options.temperature, {kF32, default_device()})),
+        top_k_(full({options.batch}, std::min<int64_t>(options.top_k, INT32_MAX), {kI32, default_device()})),
+        top_p_(full({options.batch}, options.top_p, {kF32, default_device()})) {}
+
+  /// position: how many bytes were drawn before. One draw per position and one random block per text: a text does not
+  /// depend on how many are generated with it.
+  std::string draw(const Tensor& logits, int64_t position) const {
+    const Tensor uniform = empty({logits.size(0)}, {kF64, kCPU});
+    for (int64_t i = 0; i < uniform.numel(); ++i) {
+      const formula::Words4 words =
+          formula::random_block({seed_, static_cast<uint64_t>(position)}, static_cast<uint64_t>(i));
+      uniform.data<double>()[i] = formula::unit_f64(words.word[0], words.word[1]);
+    }
+    const std::vector<int64_t> tokens =
+        sample_tokens(logits, temperature_, top_k_, top_p_, uniform.to(default_device())).to_vector<int64_t>();
+    return {tokens.begin(), tokens.end()};
+  }
+
+ private:
+  uint64_t seed_;
+  Tensor temperature_, top_k_, top_p_;
 };
 
 /// Prints a piece of text at once.
@@ -122,28 +149,23 @@ int run_generate(const GenerateOptions& options, const CommonOptions& common) {
                       "generate: the prompt is empty; expected at least one byte to go on from");
   require_writable(common.json);
   Writer writer(find_checkpoint(options.checkpoint, "generate"), options.prompt, options.batch);
-  const Sampling sampling{options.temperature, options.top_k, options.top_p};
+  const Sampler sampler(options, common.seed);
   const Table table{common.json};
   const bool streams = options.batch == 1;
 
   std::vector<Line> lines(static_cast<size_t>(options.batch));
-  std::string next(lines.size(), '\0');
+  std::string next;
   if (streams && options.echo) show(table, options.prompt);
   const auto start = Clock::now();
   double first_s = 0;
   int64_t written = 0;
   for (int64_t position = 0; position < options.tokens; ++position) {
     const Tensor logits = position == 0 ? writer.begin() : writer.write(next);
-    const float* row = logits.data<float>();
+    next = sampler.draw(logits, position);
     bool all_stopped = true;
-    for (size_t i = 0; i < lines.size(); ++i, row += logits.size(1)) {
+    for (size_t i = 0; i < lines.size(); ++i) {
       if (lines[i].stopped) continue;
-      // One draw per position and one random block per text: a text does not depend on how many are generated with it.
-      const formula::Words4 words = formula::random_block({common.seed, static_cast<uint64_t>(position)}, i);
-      const int64_t byte =
-          sample({row, static_cast<size_t>(logits.size(1))}, sampling, formula::unit_f64(words.word[0], words.word[1]));
-      next[i] = static_cast<char>(byte);
-      const std::string visible = lines[i].add(static_cast<unsigned char>(byte), options.stop);
+      const std::string visible = lines[i].add(static_cast<unsigned char>(next[i]), options.stop);
       if (streams) show(table, visible);
       ++written;
       all_stopped &= lines[i].stopped;

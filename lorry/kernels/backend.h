@@ -19,6 +19,8 @@
 namespace lorry::kernels {
 
 struct OptimKernels;  // declared in kernels/optim.h, which includes all rules and is rarely needed
+struct PagedKernels;  // declared in kernels/paged.h
+struct TokenKernels;  // declared in kernels/tokens.h
 
 struct Backend {
   const AttentionKernels* attention = nullptr;
@@ -32,12 +34,14 @@ struct Backend {
   const MatmulKernels* matmul = nullptr;
   const NormKernels* norm = nullptr;
   const OptimKernels* optim = nullptr;
+  const PagedKernels* paged = nullptr;
   const PointwiseKernels* pointwise = nullptr;
   const RandomKernels* random = nullptr;
   const ReduceKernels* reduce = nullptr;
   const RotaryKernels* rotary = nullptr;
   const SoftmaxKernels* softmax = nullptr;
   const SortKernels* sort = nullptr;
+  const TokenKernels* tokens = nullptr;
 };
 
 /// The kernels of a device. Throws DeviceError if this build or machine has none for it.

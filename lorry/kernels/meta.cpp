@@ -8,6 +8,8 @@
 
 #include "lorry/kernels/backend.h"
 #include "lorry/kernels/optim.h"
+#include "lorry/kernels/paged.h"
+#include "lorry/kernels/tokens.h"
 
 namespace lorry::kernels::meta {
 namespace {
@@ -127,12 +129,14 @@ constexpr Backend kTable{
     .matmul = &kMatmul,
     .norm = &kFilled<NormKernels>,
     .optim = &kOptim,
+    .paged = &kFilled<PagedKernels>,
     .pointwise = &kPointwise,
     .random = &kRandom,
     .reduce = &kFilled<ReduceKernels>,
     .rotary = &kFilled<RotaryKernels>,
     .softmax = &kFilled<SoftmaxKernels>,
     .sort = &kFilled<SortKernels>,
+    .tokens = &kFilled<TokenKernels>,
 };
 
 }  // namespace

@@ -9,6 +9,8 @@
 #include "lorry/device/capture.h"
 #include "lorry/device/cpu/calls.h"
 #include "lorry/kernels/optim.h"
+#include "lorry/kernels/paged.h"
+#include "lorry/kernels/tokens.h"
 
 namespace lorry::kernels {
 namespace {
@@ -43,6 +45,22 @@ void visit(AddressVisitor& v, const AttentionGrads& x) {
   v(x.grad_out.data, x.grad_q.data, x.grad_k.data, x.grad_v.data);
 }
 void visit(AddressVisitor& v, const RotaryArgs& x) { v(x.out.data, x.x.data, x.cos.data, x.sin.data); }
+void visit(AddressVisitor& v, const LinearRowsArgs& x) { v(x.out.data, x.x.data, x.weight.data, x.bias.data); }
+void visit(AddressVisitor& v, const PagedRows& x) { v(x.block_table.data, x.slots.data, x.positions.data); }
+void visit(AddressVisitor& v, const PagedWrite& x) {
+  v(x.k_cache.data, x.v_cache.data, x.k.data, x.v.data);
+  visit(v, x.rows);
+}
+void visit(AddressVisitor& v, const PagedAttention& x) {
+  v(x.out.data, x.q.data, x.k_cache.data, x.v_cache.data);
+  visit(v, x.rows);
+}
+void visit(AddressVisitor& v, const TokenSampling& x) {
+  v(x.out.data, x.logits.data, x.temperature.data, x.top_k.data, x.top_p.data, x.uniform.data);
+}
+void visit(AddressVisitor& v, const TokenPenalty& x) {
+  v(x.out.data, x.logits.data, x.seen.data, x.slots.data, x.penalty.data);
+}
 void visit(AddressVisitor& v, const NormEnd& x) { v(x.scale, x.factor); }
 void visit(AddressVisitor& v, const NormFinishCall& x) {
   v(x.sum, x.total);
@@ -476,11 +494,14 @@ class FusedCallAgain final : public lorry::cpu::Call {
 const Backend& cpu::recording_table() {
   static const Backend kTable = [] {
     Backend made = table();
-    const auto record = [](auto*& family) { family = recorded_form(family); };
-    record(made.attention), record(made.copy), record(made.creation), record(made.foreach), record(made.indexing);
-    record(made.list_norm), record(made.loss), record(made.matmul), record(made.norm), record(made.pointwise);
-    record(made.random), record(made.reduce), record(made.rotary), record(made.softmax), record(made.sort);
-    made.optim = &recording_optim(*made.optim);
+    // A family that is added does not compile without being recorded.
+    auto& [attention, copy, creation, foreach, fused, indexing, list_norm, loss, matmul, norm, optim, paged, pointwise,
+           random, reduce, rotary, softmax, sort, tokens] = made;
+    const auto record = [](auto*&... families) { ((families = recorded_form(families)), ...); };
+    record(attention, copy, creation, foreach, indexing, list_norm, loss, matmul, norm, paged, pointwise, random,
+           reduce, rotary, softmax, sort, tokens);
+    optim = &recording_optim(*optim);
+    static_cast<void>(fused);  // run() records these
     return made;
   }();
   return kTable;

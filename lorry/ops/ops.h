@@ -14,6 +14,7 @@
 #include "lorry/ops/loss.h"
 #include "lorry/ops/matmul.h"
 #include "lorry/ops/norm.h"
+#include "lorry/ops/paged_attention.h"
 #include "lorry/ops/pointwise.h"
 #include "lorry/ops/promotion.h"
 #include "lorry/ops/random.h"
@@ -22,4 +23,5 @@
 #include "lorry/ops/softmax.h"
 #include "lorry/ops/sort.h"
 #include "lorry/ops/sum_to_size.h"
+#include "lorry/ops/tokens.h"
 #include "lorry/ops/views.h"

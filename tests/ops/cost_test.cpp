@@ -74,6 +74,10 @@ TEST(Cost, of_indexing_is_that_of_the_elements_that_are_selected) {
   expect_cost(Op::index_put, 2 * 4 * 8 + 4 + 2 * 16 * 4, 0, [&] {  // read and written
     wide.index_put_({index, index.unsqueeze(1)}, ones({}), true);
   });
+  const Tensor cache = ones({4, 2, 2, 3}), two = ones({2, 2, 3}), one_each = zeros({2}, {kI32});
+  expect_cost(Op::paged_write, 2 * 2 * 12 * 4 + 3 * 2 * 4, 0, [&] {  // block_table, slots and positions
+    paged_write(cache, cache.clone(), two, two, zeros({2, 1}, {kI32}), one_each, one_each);
+  });
   const Tensor table = ones({1000, 8}), rows = tensor({1, 2, 3});
   expect_cost(Op::embedding, 2 * 3 * 8 * 4 + 3 * 8, 0, [&] { embedding(rows, table); });
 }

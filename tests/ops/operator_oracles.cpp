@@ -129,6 +129,32 @@ V packed_attention(const In& in) {
   return out;
 }
 
+/// The offset of position `at` of a sequence in caches of [6, 2, 2, 3].
+size_t in_cache(const V& block_table, double slot, size_t position) {
+  return at(block_table[at(slot) * 3 + position / 2]) * 12 + position % 2 * 6;
+}
+V paged_write(const In& in) {
+  V cache = in[0];
+  for (size_t i = 0; i < 4; ++i)
+    for (size_t e = 0; e < 6 && in[5][i] >= 0; ++e)
+      cache[in_cache(in[4], in[5][i], at(in[6][i])) + e] = in[2][i * 6 + e];
+  return cache;
+}
+V paged_attention(const In& in) {
+  return each(48, [&](size_t n) {
+    const size_t i = n / 12, head = n / 3 % 4, e = n % 3;
+    if (in[4][i] < 0) return 0.0;
+    V scores, values;
+    for (size_t j = 0; j <= at(in[5][i]); ++j) {
+      const size_t first = in_cache(in[3], in[4][i], j) + head / 2 * 3;
+      scores.push_back(0.5 * std::inner_product(&in[1][first], &in[1][first] + 3, &in[0][i * 12 + head * 3], 0.0));
+      values.push_back(in[2][first + e]);
+    }
+    const V weights = softmax_of(scores);
+    return std::inner_product(weights.begin(), weights.end(), values.begin(), 0.0);
+  });
+}
+
 V cross_entropy_of(const In& in) {
   double loss = 0, weights = 0;
   for (size_t n = 0; n < 3; ++n) {
@@ -311,6 +337,16 @@ const std::map<Op, V (*)(const In&)> kOracles = {
     {Op::linear_rows, linear_of},
     {Op::attention, attention},
     {Op::packed_attention, packed_attention},
+    {Op::paged_write, paged_write},
+    {Op::paged_attention, paged_attention},
+    {Op::repetition_penalty,
+     [](const In& in) {
+       return each(8, [&](size_t i) {
+         const bool seen = in[2][i / 4] >= 0 && in[1][at(in[2][i / 4]) * 4 + i % 4] != 0;
+         const double penalty = static_cast<float>(in[3][i / 4]);
+         return !seen ? in[0][i] : in[0][i] > 0 ? in[0][i] / penalty : in[0][i] * penalty;
+       });
+     }},
     {Op::rotary,  // the first of two heads turns
      [](const In& in) {
        return each(48, [&](size_t i) {

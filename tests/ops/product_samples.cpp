@@ -1,4 +1,7 @@
-// Matrix products, attention and embedding.
+// Matrix products, attention, tokens and embedding.
+
+#include <algorithm>
+#include <cmath>
 
 #include "lorry/ops/internal.h"
 #include "tests/ops/operator_samples.h"
@@ -14,6 +17,25 @@ SampleInput table(const Dims& sizes) {
 }
 Tensor as_table(const Tensor& table, const Tensor& x) {
   return table.defined() ? table.to(x.defined() && x.dtype() == kF64 ? kF64 : kF32) : table;
+}
+
+/// Values, and settings of the type that the operator wants, without a gradient.
+SampleInput constant_value(const Dims& sizes) { return {.sizes = sizes, .differentiable = false}; }
+SampleInput setting(const Dims& sizes) {
+  return {.role = SampleInput::Role::chance, .sizes = sizes, .differentiable = false};
+}
+Tensor as(DType dtype, const Tensor& x) { return x.defined() ? x.to(dtype) : x; }
+
+/// Four rows: two of sequence 1, padding, and one of sequence 0. Blocks have two positions.
+const SampleInput kBlockTable = position({2, 3}, {3, 0, 2, 1, 4, 5}), kSlots = position({4}, {1, 1, -1, 0}),
+                  kPositions = position({4}, {3, 4, 0, 0});
+SampleInput caches() { return constant_value({6, 2, 2, 3}); }
+
+/// The caches after a write.
+Tensors with_rows(T t) {
+  const Tensor k = t[0].clone(), v = t[1].clone();
+  paged_write(k, v, t[2], t[3], as(kI32, t[4]), as(kI32, t[5]), as(kI32, t[6]));
+  return {k, v};
 }
 
 const Sample kSamples[] = {
@@ -83,6 +105,37 @@ const Sample kSamples[] = {
      .call = [](T t) -> Tensors { return {packed_attention(t[0], 2, {.causal = true})}; },
      .accepts = floating,
      .leading = 1},
+    {.op = Op::paged_write,
+     .inputs = {caches(), caches(), constant_value({4, 2, 3}), constant_value({4, 2, 3}), kBlockTable, kSlots,
+                kPositions},
+     .call = with_rows,
+     .in_place = [](T t) { paged_write(t[0], t[1], t[2], t[3], as(kI32, t[4]), as(kI32, t[5]), as(kI32, t[6])); },
+     .accepts = floating,
+     .leading = 0b1101100},
+    {.op = Op::paged_attention,
+     .inputs = {constant_value({4, 4, 3}), caches(), caches(), kBlockTable, kSlots, kPositions},
+     .call = [](T t) -> Tensors {
+       return {paged_attention(t[0], t[1], t[2], as(kI32, t[3]), as(kI32, t[4]), as(kI32, t[5]), 0.5)};
+     },
+     .accepts = floating,
+     .leading = 0b110001},
+    {.op = Op::sample_tokens,
+     .inputs = {constant_value({2, 5}), setting({2}), position({2}, {3, 0}), setting({2}), setting({2})},
+     .call = [](T t) -> Tensors {
+       return {sample_tokens(t[0], as(kF32, t[1]), as(kI32, t[2]), as(kF32, t[3]), as(kF64, t[4]))};
+     },
+     .accepts = floating,
+     .holds =
+         [](const std::vector<double>& tokens) {
+           return std::ranges::all_of(tokens, [](double x) { return x == std::floor(x) && x >= 0 && x < 5; });
+         },
+     .leading = 0b11111},
+    {.op = Op::repetition_penalty,
+     .inputs = {constant_value({2, 4}), position({2, 4}, {0, 1, 0, 0, 1, 1, 0, 1}), position({2}, {1, -1}),
+                setting({2})},
+     .call = [](T t) -> Tensors { return {repetition_penalty(t[0], as(kBool, t[1]), as(kI32, t[2]), as(kF32, t[3]))}; },
+     .accepts = floating,
+     .leading = 0b1101},
     {.op = Op::rotary,
      .inputs = {value({2, 3, 2, 4}), table({3, 2}), table({3, 2})},
      .call = [](T t) -> Tensors { return {rotary(t[0], as_table(t[1], t[0]), as_table(t[2], t[0]), 1)}; },

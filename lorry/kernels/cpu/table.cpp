@@ -19,12 +19,14 @@ const Backend& table() {
         .matmul = &matmul_kernels(),
         .norm = &norm_kernels(),
         .optim = &optim_kernels(),
+        .paged = &paged_kernels(),
         .pointwise = &pointwise_kernels(),
         .random = &random_kernels(),
         .reduce = &reduce_kernels(),
         .rotary = &rotary_kernels(),
         .softmax = &softmax_kernels(),
         .sort = &sort_kernels(),
+        .tokens = &token_kernels(),
     };
   }();
   return kTable;

@@ -17,11 +17,13 @@ const LossKernels& loss_kernels();
 const MatmulKernels& matmul_kernels();
 const NormKernels& norm_kernels();
 const OptimKernels& optim_kernels();
+const PagedKernels& paged_kernels();
 const PointwiseKernels& pointwise_kernels();
 const RandomKernels& random_kernels();
 const ReduceKernels& reduce_kernels();
 const RotaryKernels& rotary_kernels();
 const SoftmaxKernels& softmax_kernels();
 const SortKernels& sort_kernels();
+const TokenKernels& token_kernels();
 
 }  // namespace lorry::kernels::cuda

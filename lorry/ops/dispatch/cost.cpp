@@ -54,6 +54,13 @@ int64_t bytes(const CallView& call) {
     const Tensor* x = i < call.inputs.size() ? call.inputs[i].tensor() : nullptr;
     return x != nullptr ? bytes_of(*x) : 0;
   };
+  if (kind == Bytes::stored && !call.outputs.empty()) {
+    for (size_t i = call.outputs.size(); i < call.inputs.size(); ++i) {
+      const Tensor* const x = call.inputs[i].tensor();
+      if (x != nullptr && x->defined()) total += bytes_of(*x) * (x->dtype() == call.outputs[0].dtype() ? 2 : 1);
+    }
+    return total;
+  }
   const size_t first = kind == Bytes::all ? 0 : 1;
   const size_t written = call.in_place && kind == Bytes::overwritten ? call.outputs.size() : first;
   for (size_t i = std::max(first, written); i < call.inputs.size(); ++i) total += input(i);

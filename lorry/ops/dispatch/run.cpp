@@ -320,6 +320,13 @@ constexpr std::array<Forms, kOpCount> kForms = [] {
   call(Op::median, [](T x, const Dims&) { return median(x); });
   call(Op::unique, [](T x, bool inverse, bool counts) { return unique(x, true, inverse, counts); });
 
+  // ---- tokens
+  call(Op::sample_tokens, [](T logits, T temperature, T top_k, T top_p, T uniform) {
+    return sample_tokens(logits, temperature, top_k, top_p, uniform);
+  });
+  call(Op::repetition_penalty,
+       [](T logits, T seen, T slots, T penalty) { return repetition_penalty(logits, seen, slots, penalty); });
+
   // ---- matrix products, attention, embedding
   call(Op::matmul, [](T a, T b) {
     const BatchInvariant off(false);
@@ -343,6 +350,13 @@ constexpr std::array<Forms, kOpCount> kForms = [] {
     KeyedGenerator generator(key);
     return packed_attention(qkv, heads,
                             {.dropout = dropout, .causal = causal, .scale = scale, .generator = &generator});
+  });
+  in_place(Op::paged_write, [](T k_cache, T v_cache, T k, T v, T block_table, T slots, T positions) {
+    paged_write(k_cache, v_cache, k, v, block_table, slots, positions);
+    return std::tuple(k_cache, v_cache);
+  });
+  call(Op::paged_attention, [](T q, T k_cache, T v_cache, T block_table, T slots, T positions, double scale) {
+    return paged_attention(q, k_cache, v_cache, block_table, slots, positions, scale);
   });
   call(Op::rotary, [](T x, T cos, T sin, int64_t heads, bool inverse) { return rotary(x, cos, sin, heads, inverse); });
   call(Op::attention_backward, [](T grad, T q, T k, T v, T mask, T out, T logsumexp, double scale, bool causal,

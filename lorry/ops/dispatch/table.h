@@ -36,6 +36,7 @@ enum class Bytes : uint8_t {
   gathered,     ///< the first input is read only as far as the first output has elements; the other inputs are read
   scattered,    ///< the first input is written at as many elements as the last input has; the other inputs are read
   selected,     ///< the same, at as many elements as the indices between the first and the last input select
+  stored,       ///< inputs of the outputs' dtype are read, and written to the outputs; the other inputs are read
 };
 
 /// The operations that an operator needs. An addition, a comparison or an elementary function is one, a fused

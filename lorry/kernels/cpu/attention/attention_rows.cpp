@@ -93,6 +93,16 @@ T row_dot_of(const T* a, const T* b, int64_t n) {
   return total;
 }
 
+template <class T>
+void add_scaled_of(T* sum, const T* x, T factor, int64_t n) {
+  const hn::ScalableTag<T> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto by = hn::Set(d, factor);
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) hn::StoreU(hn::MulAdd(by, hn::LoadU(d, x + i), hn::LoadU(d, sum + i)), d, sum + i);
+  for (; i < n; ++i) sum[i] += factor * x[i];
+}
+
 float scale_and_max_f32(float* s, const float* bias, int64_t n, float scale) {
   return scale_and_max_of(s, bias, n, scale);
 }
@@ -115,6 +125,8 @@ void score_gradient_f64(double* dp, const double* p, int64_t n, double delta, do
 }
 float row_dot_f32(const float* a, const float* b, int64_t n) { return row_dot_of(a, b, n); }
 double row_dot_f64(const double* a, const double* b, int64_t n) { return row_dot_of(a, b, n); }
+void add_scaled_f32(float* sum, const float* x, float factor, int64_t n) { add_scaled_of(sum, x, factor, n); }
+void add_scaled_f64(double* sum, const double* x, double factor, int64_t n) { add_scaled_of(sum, x, factor, n); }
 
 }  // namespace
 }  // namespace lorry::kernels::cpu::HWY_NAMESPACE
@@ -133,6 +145,8 @@ HWY_EXPORT(score_gradient_f32);
 HWY_EXPORT(score_gradient_f64);
 HWY_EXPORT(row_dot_f32);
 HWY_EXPORT(row_dot_f64);
+HWY_EXPORT(add_scaled_f32);
+HWY_EXPORT(add_scaled_f64);
 
 float scale_and_max(float* s, const float* bias, int64_t n, float scale) {
   return HWY_DYNAMIC_DISPATCH(scale_and_max_f32)(s, bias, n, scale);
@@ -156,6 +170,12 @@ void score_gradient(double* dp, const double* p, int64_t n, double delta, double
 }
 float row_dot(const float* a, const float* b, int64_t n) { return HWY_DYNAMIC_DISPATCH(row_dot_f32)(a, b, n); }
 double row_dot(const double* a, const double* b, int64_t n) { return HWY_DYNAMIC_DISPATCH(row_dot_f64)(a, b, n); }
+void add_scaled(float* sum, const float* x, float factor, int64_t n) {
+  HWY_DYNAMIC_DISPATCH(add_scaled_f32)(sum, x, factor, n);
+}
+void add_scaled(double* sum, const double* x, double factor, int64_t n) {
+  HWY_DYNAMIC_DISPATCH(add_scaled_f64)(sum, x, factor, n);
+}
 
 }  // namespace lorry::kernels::cpu
 #endif

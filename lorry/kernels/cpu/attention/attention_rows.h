@@ -25,5 +25,8 @@ void score_gradient(double* dp, const double* p, int64_t n, double delta, double
 /// The sum of a * b. The rows need no padding.
 float row_dot(const float* a, const float* b, int64_t n);
 double row_dot(const double* a, const double* b, int64_t n);
+/// sum += factor * x. The rows need no padding.
+void add_scaled(float* sum, const float* x, float factor, int64_t n);
+void add_scaled(double* sum, const double* x, double factor, int64_t n);
 
 }  // namespace lorry::kernels::cpu

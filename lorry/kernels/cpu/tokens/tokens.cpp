@@ -1,0 +1,138 @@
+// The next token. A row's candidates, the tokens with a weight, are sorted as far as the settings need them.
+
+#include "lorry/kernels/tokens.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "lorry/base/error.h"
+#include "lorry/device/cpu/team.h"
+#include "lorry/formula/tokens.h"
+#include "lorry/kernels/common/compute.h"
+#include "lorry/kernels/cpu/common/load_store.h"
+#include "lorry/kernels/cpu/table.h"
+
+namespace lorry::kernels::cpu {
+using lorry::cpu::parallel_for;
+namespace {
+
+struct Candidate {
+  uint64_t order;
+  uint32_t weight;
+  bool operator<(const Candidate& other) const { return order < other.order; }
+};
+
+/// The number of candidates, from the first, whose weights reach `mass`; their sum is left in `mass`.
+size_t reach(const std::vector<Candidate>& candidates, uint64_t& mass) {
+  uint64_t sum = 0;
+  size_t count = 0;
+  while (count < candidates.size() && sum < mass) sum += candidates[count++].weight;
+  mass = sum;
+  return count;
+}
+
+/// Draws the token of a row of f32 logits.
+class Row {
+ public:
+  Row(const TokenSampling& args, int64_t row)
+      : temperature_(args.temperature.as<const float>()[row]),
+        top_k_(args.top_k.as<const int32_t>()[row]),
+        top_p_(args.top_p.as<const float>()[row]),
+        uniform_(args.uniform.as<const double>()[row]) {}
+
+  /// -1 if no token has a probability. `candidates` is memory to use.
+  int64_t draw(const std::vector<float>& logits, std::vector<Candidate>& candidates) const {
+    float largest = -INFINITY;
+    for (const float x : logits) largest = x > largest ? x : largest;
+    if (largest == -INFINITY) return -1;
+    weigh(logits, largest, candidates);
+    const auto all = static_cast<int64_t>(candidates.size());
+    const auto limit = static_cast<size_t>(formula::token_limit(temperature_, top_k_, all));
+    if (limit == 1) return token(*std::min_element(candidates.begin(), candidates.end()));
+    if (limit < candidates.size()) {
+      std::nth_element(candidates.begin(), candidates.begin() + static_cast<std::ptrdiff_t>(limit), candidates.end());
+      candidates.resize(limit);
+    }
+    std::sort(candidates.begin(), candidates.end());
+    uint64_t total = 0;
+    for (const Candidate& c : candidates) total += c.weight;
+    uint64_t selected = formula::token_mass(top_p_, total);
+    reach(candidates, selected);
+    uint64_t drawn = formula::token_point(uniform_, selected) + 1;
+    return token(candidates[reach(candidates, drawn) - 1]);
+  }
+
+ private:
+  static int64_t token(const Candidate& c) { return static_cast<uint32_t>(c.order); }
+
+  void weigh(const std::vector<float>& logits, float largest, std::vector<Candidate>& candidates) const {
+    const formula::TokenWeights weights(largest, temperature_);
+    candidates.clear();
+    for (size_t i = 0; i < logits.size(); ++i) {
+      if (!(logits[i] > -INFINITY)) continue;  // NaN compares false
+      const uint32_t weight = weights(logits[i]);
+      if (weight > 0) candidates.push_back({formula::token_order(logits[i], static_cast<uint32_t>(i)), weight});
+    }
+  }
+
+  float temperature_;
+  int32_t top_k_;
+  float top_p_;
+  double uniform_;
+};
+
+void sample(const TokenSampling& args, Stream) {
+  const int64_t vocab = args.logits.size(1), bytes = size_of(args.logits.dtype) * args.logits.stride(0);
+  parallel_for(args.out.numel(), 1, [&](int64_t begin, int64_t end) {
+    std::vector<float> logits(static_cast<size_t>(vocab));
+    std::vector<Candidate> candidates;
+    for (int64_t row = begin; row < end; ++row) {
+      load(logits.data(), args.logits.as<const char>() + row * bytes, args.logits.dtype, 1, vocab);
+      args.out.as<int64_t>()[row] = Row(args, row).draw(logits, candidates);
+    }
+  });
+  for (int64_t row = 0; row < args.out.numel(); ++row)
+    require<ValueError>(args.out.as<int64_t>()[row] >= 0,
+                        "no token has a probability; got logits that are all NaN or -infinity in row {}", row);
+}
+
+/// Applies the penalty to one row.
+template <class T>
+void penalise_row(T* out, const T* logits, const bool* seen, float penalty, int64_t vocab) {
+  using C = Accumulate<T>;
+  std::copy(logits, logits + vocab, out);
+  if (seen == nullptr) return;
+  const C by = static_cast<C>(penalty);
+  for (int64_t i = 0; i < vocab; ++i) {
+    const C x = static_cast<C>(logits[i]);
+    if (seen[i]) out[i] = static_cast<T>(x > 0 ? x / by : x * by);
+  }
+}
+
+void penalise(const TokenPenalty& args, Stream) {
+  const int64_t n = args.out.size(0), vocab = args.out.size(1), sequences = args.seen.size(0);
+  const int32_t* const slots = args.slots.as<const int32_t>();
+  for (int64_t row = 0; row < n; ++row)
+    require<IndexError>(slots[row] < sequences, "slot {} of row {} does not exist; expected {}, or a negative one",
+                        slots[row], row, IndexRange{0, sequences});
+  visit_floating(args.out.dtype, [&]<class T>(Type<T>) {
+    parallel_for(n, std::max<int64_t>(1, (1 << 14) / (vocab + 1)), [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        const bool* const seen =
+            slots[row] < 0 ? nullptr : args.seen.as<const bool>() + slots[row] * args.seen.stride(0);
+        penalise_row(args.out.as<T>() + row * vocab, args.logits.as<const T>() + row * args.logits.stride(0), seen,
+                     args.penalty.as<const float>()[row], vocab);
+      }
+    });
+  });
+}
+
+}  // namespace
+
+const TokenKernels& token_kernels() {
+  static constexpr TokenKernels kKernels{.sample = sample, .penalise = penalise};
+  return kKernels;
+}
+
+}  // namespace lorry::kernels::cpu
