@@ -60,7 +60,8 @@ def main():
             for how, call in calls.items():
                 torch.testing.assert_close(call(), model(x), rtol=1e-2, atol=1e-2)
                 reports[how].add(case, call, None, dtype="f16")
-    write(options.json, [row for report in reports.values() for row in report.rows])
+    write(options.json, {"gpu": torch.cuda.get_device_name()},
+          [row for report in reports.values() for row in report.rows])
 
 
 if __name__ == "__main__":

@@ -109,6 +109,7 @@ class Joiner {
 
   void run(bool all) {
     each_product(&Joiner::join_gelu);
+    each_product(&Joiner::join_relu);
     // A bias's gradient joins the product before it rather than the one after it, which reads it.
     if (all) each_product(&Joiner::join_gelu_backward);
     if (all) each_product(&Joiner::join_sums);
@@ -165,6 +166,18 @@ class Joiner {
     if (keeps) outputs.push_back(input);
     refuse(gelu, join({n, gelu}, keeps ? MatmulEpilogue::gelu_and_input : MatmulEpilogue::gelu, {}, std::move(outputs),
                       units_.bytes(input) * (keeps ? 1 : 2)));
+  }
+
+  void join_relu(int32_t n) {
+    const int32_t input = result(n);
+    const int32_t relu = units_.free_reader(input, Op::relu, [&](const Node& r) {
+      return units_.reads_whole(r.arguments[0], input) && r.results[0] >= 0 &&
+             value(r.results[0]).layout == value(input).layout;
+    });
+    if (relu < 0) return;
+    if (units_.readers(input).size() > 1 || units_.outlives(input))
+      return refuse(relu, "its operand is read elsewhere too");
+    refuse(relu, join({n, relu}, MatmulEpilogue::relu, {}, {result(relu)}, 2 * units_.bytes(input)));
   }
 
   void join_gelu_backward(int32_t n) {

@@ -32,6 +32,7 @@ struct MatmulEpilogue {
     none,
     gelu,                    ///< out = gelu(p)
     gelu_and_input,          ///< the same, and aux = p
+    relu,                    ///< out = relu(p)
     gelu_backward,           ///< out = p * gelu'(aux)
     gelu_backward_and_sums,  ///< the same, and sums [n] = out summed over all dimensions but the last
     sums_of_a,               ///< out = p, and sums [m] = a summed over its last dimension; a: [m, k]

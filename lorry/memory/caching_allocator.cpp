@@ -122,6 +122,7 @@ void* CachingAllocator::allocate_slowly(int64_t bytes, Stream stream) {
     if (!damage_.empty()) raise_as<Error>(nullptr, "{}", std::exchange(damage_, std::string()));
     home = &home_of(pool, stream);
     poll_waiting(kPatience);
+    return_deferred();
     if (quarantined_bytes_ > kQuarantine) leave_quarantine(kQuarantine);
     block = obtain(*home, small, size);
     if (block == nullptr) {
@@ -371,8 +372,8 @@ void CachingAllocator::retire(Block* block) noexcept {
       quarantined_bytes_ += block->size;
       return;
     case Caching::direct:
-      // A graph goes on using the memory that was released while it was captured.
-      if (block->home->pool != 0 && !block->home->closing) return of_pools_.append(block);
+      // A graph goes on using the memory of its pool, and a capture does not allow that memory is returned.
+      if ((block->home->pool != 0 && !block->home->closing) || capturing()) return deferred_.append(block);
       return to_system(block->segment);
   }
 }
@@ -481,6 +482,18 @@ void CachingAllocator::withdraw_offer(Block* block) noexcept {
   if (block->offer != nullptr) provider_->recycle(block->home->stream, std::exchange(block->offer, nullptr));
 }
 
+void CachingAllocator::return_deferred() noexcept {
+  if (deferred_.empty() || capturing()) return;
+  for (Block* block = deferred_.head; block != nullptr;) {
+    Block* const next = block->next;
+    if (block->home->pool == 0 || block->home->closing) {
+      deferred_.remove(block);
+      to_system(block->segment);
+    }
+    block = next;
+  }
+}
+
 uint32_t CachingAllocator::make_pool() {
   const std::scoped_lock lock(mutex_);
   return ++last_pool_;
@@ -490,14 +503,7 @@ void CachingAllocator::release_pool(uint32_t pool) noexcept {
   const std::scoped_lock lock(mutex_);
   for (auto& [key, home] : homes_)
     if (home.pool == pool) home.closing = true;
-  for (Block* block = of_pools_.head; block != nullptr;) {
-    Block* const next = block->next;
-    if (block->home->closing) {
-      of_pools_.remove(block);
-      to_system(block->segment);
-    }
-    block = next;
-  }
+  return_deferred();
   poll_waiting(INT_MAX);
   give_back_free_segments(false);
 }

@@ -171,6 +171,8 @@ class CachingAllocator {
   void to_free(Block* block) noexcept;
   void to_system(Segment* segment) noexcept;
   bool capturing() const noexcept;
+  /// Returns to the system what was released during a capture, and blocks of pools that have ended.
+  void return_deferred() noexcept;
   void give_back_free_segments(bool ordinary) noexcept;
   void release_cached();
   int64_t cached() const {
@@ -218,7 +220,7 @@ class CachingAllocator {
   std::unordered_map<void*, Block*> located_;  // blocks in use that are not in small_blocks_
   LinkedList<Segment> segments_;
   LinkedList<Block> waiting_, quarantined_;
-  LinkedList<Block> of_pools_;  // released blocks of private pools, with Caching::direct
+  LinkedList<Block> deferred_;  // with Caching::direct: released blocks that cannot be returned to the system yet
   Block* spare_ = nullptr;      // unused block headers, linked through next
   std::vector<std::unique_ptr<Block[]>> headers_;
   int64_t bound_;

@@ -95,6 +95,31 @@ TEST(CompileEpilogues, explain_names_them_and_the_bytes_that_they_save) {
   EXPECT_EQ(compiler::Program(graph).explain().find("as one product"), std::string::npos);
 }
 
+TEST(CompileEpilogues, relu_is_one_if_its_operand_is_read_by_nobody_else) {
+  const Tensor w = on_meta({64, 16}), b = on_meta({64});
+  const auto of = [&](const Function& f) { return epilogues_of({on_meta({8, 16})}, f); };
+  EXPECT_EQ(of([&](const Tensors& x) { return Tensors{relu(linear(x[0], w, b))}; }), Kinds{Epilogue::relu});
+  EXPECT_EQ(of([&](const Tensors& x) { return Tensors{relu(matmul(x[0], w.t()))}; }), Kinds{Epilogue::relu});
+  EXPECT_EQ(of([&](const Tensors& x) {
+              const Tensor h = linear(x[0], w, b);
+              return Tensors{relu(h), h};
+            }),
+            Kinds{});
+}
+
+TEST(CompileEpilogues, products_with_relu_give_the_elements_of_the_operators) {
+  manual_seed(6);
+  const NoGrad quiet;
+  const Tensor x = randn({24, 64}).to(kF16), w = (randn({48, 64}) * 0.2).to(kF16), b = randn({48}).to(kF16);
+  const auto f = [&](const Tensor& in) { return relu(linear(in, w, b)); };
+  const auto compiled = compile(f, {.wait = true});
+  for (int call = 0; call < 3; ++call) {
+    const Tensor got = compiled(x).to(kF32), want = f(x).to(kF32);
+    EXPECT_LE((got - want).abs().max().item<float>(), 4e-3f * want.abs().max().item<float>());
+    EXPECT_GE(got.min().item<float>(), 0);
+  }
+}
+
 TEST(CompileEpilogues, the_input_of_gelu_is_kept_only_if_it_is_read) {
   const Perceptron model(16, 64, {kBF16, kMeta});
   const NoGrad quiet;

@@ -18,6 +18,8 @@ const char* name(MatmulEpilogue::Kind kind) {
       return "GELU";
     case MatmulEpilogue::gelu_and_input:
       return "GELU and its input";
+    case MatmulEpilogue::relu:
+      return "ReLU";
     case MatmulEpilogue::gelu_backward:
       return "the gradient of GELU";
     case MatmulEpilogue::gelu_backward_and_sums:

@@ -110,6 +110,8 @@ cublasLtEpilogue_t epilogue_of(const PlanKey& key) {
       return bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
     case MatmulEpilogue::gelu_and_input:
       return bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+    case MatmulEpilogue::relu:
+      return bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;
     case MatmulEpilogue::gelu_backward:
       return CUBLASLT_EPILOGUE_DGELU;
     case MatmulEpilogue::gelu_backward_and_sums:

@@ -134,8 +134,9 @@ const char* epilogue_refused(const MatmulArgs& args, const MatmulEpilogue& epilo
   const bool by_rows = args.out.stride(r - 1) == 1 && args.out.size(r - 1) > 1;
   if (p.batches() != 1) return "it is a batch of products";
   if (!by_rows || p.m != args.out.size(r - 1)) return "the rows of its result have no unit stride";
-  const bool is_gelu = epilogue.kind == MatmulEpilogue::gelu || epilogue.kind == MatmulEpilogue::gelu_and_input;
-  if (const Addend form = addend(p); form != Addend::none && (form != Addend::bias || !is_gelu))
+  const bool takes_bias = epilogue.kind == MatmulEpilogue::gelu || epilogue.kind == MatmulEpilogue::gelu_and_input ||
+                          epilogue.kind == MatmulEpilogue::relu;
+  if (const Addend form = addend(p); form != Addend::none && (form != Addend::bias || !takes_bias))
     return "it adds something that is no bias";
   if (epilogue.kind == MatmulEpilogue::sums_of_a && r != 2) return "its first operand is no matrix";
   if (std::max({p.m, p.n, p.k}) > INT32_MAX) return "it is too large";
