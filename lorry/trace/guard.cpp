@@ -12,7 +12,7 @@ namespace {
 using Memory = std::pair<uintptr_t, uintptr_t>;
 
 Memory span_of(const Tensor& x) {
-  const auto first = reinterpret_cast<uintptr_t>(x.data_ptr());
+  const auto first = reinterpret_cast<uintptr_t>(x.node()->data());
   return {first, first + static_cast<uintptr_t>(x.layout().extent() * size_of(x.dtype()))};
 }
 

@@ -139,6 +139,32 @@ TEST(Graph, captures_compiled_functions) {
   EXPECT_EQ(compiled.stats().recordings, 1);
 }
 
+TEST(Graph, captures_compiled_training_steps) {
+  std::vector<std::string> losses[2];
+  for (const bool replayed : {false, true}) {
+    manual_seed(3);
+    Training training;
+    const auto step = compile([&] { return training.step(); }, {.wait = true, .epilogues = false});
+    std::optional<replay::Graph> graph;
+    for (uint64_t n = 0; n < 10; ++n) {
+      training.next_batch(n);
+      Tensor loss;
+      if (!replayed || n < 4) {
+        loss = step();
+      } else if (!graph) {
+        graph.emplace([&] { return std::vector{step()}; }, replay::CaptureOptions{.warm_up = 0});
+        loss = graph->outputs()[0];
+      } else {
+        graph->replay();
+        loss = graph->outputs()[0];
+      }
+      losses[replayed].push_back(bits_of(loss));
+    }
+    EXPECT_GT(step.stats().hits, 0);
+  }
+  for (size_t n = 0; n < losses[0].size(); ++n) EXPECT_TRUE(losses[0][n] == losses[1][n]) << n;
+}
+
 // ---- tensors that move ----------------------------------------------------------------------------------------------
 
 TEST(Graph, uses_other_memory_after_a_rebind) {
