@@ -365,8 +365,6 @@ int run_train(const TrainOptions& options, const CommonOptions& common) {
   }
 
   require_writable(common.json);  // it may be in the folder, which exists now
-  require<ValueError>(!options.replay || !options.compile || !default_device().is_cpu(),
-                      "train: --replay with --compile needs a GPU; on the CPU take one of them");
   if (options.replay) training.trainer->replay_steps();
   if (options.compile) training.trainer->compile_steps(options.epilogues);
   Session session(*training.trainer, folder, options, std::move(training.timed), common.quiet);

@@ -71,7 +71,7 @@ std::vector<Tensor> record_backward(trace::Recorder& recorder, std::span<const T
                                     const std::vector<Tensor>& results, Differentiation& d) {
   std::vector<Tensor> roots, ones;
   {
-    const ModeScope nobody_listens(0, kListenerModes);
+    const ModeScope nobody_listens(0, kToldModes);
     for (const size_t i : d.results) {
       roots.push_back(results[i]);
       ones.push_back(memory_for_gradient(results[i]).fill_(1));
@@ -164,7 +164,7 @@ std::vector<Tensor> DifferentiableProgram::gradients(std::vector<Tensor> saved, 
     raise_as<GradError>("compile",
                         "the backward of a compiled function has no gradients of its own; call the function itself, or "
                         "compile one that calls backward");
-  const ModeScope nobody_listens(0, kListenerModes);
+  const ModeScope nobody_listens(0, kToldModes);
   for (size_t k = 0; k < differentiation_.results.size(); ++k) {
     const Tensor& given = grads[differentiation_.results[k]];
     const Layout& recorded = differentiation_.gradient_layouts[k];

@@ -154,14 +154,19 @@ class Joiner {
     if (why != nullptr) units_.unit(n).refused = fmt::format("its product does not take it in: {}", why);
   }
 
-  void join_gelu(int32_t n) {
-    const int32_t input = result(n);
-    const int32_t gelu = units_.free_reader(input, Op::gelu_tanh, [&](const Node& g) {
-      return units_.reads_whole(g.arguments[0], input) && g.results[0] >= 0 &&
-             value(g.results[0]).layout == value(input).layout;
+  /// The free node that computes `op` of the whole value, element by element, in its layout; -1 if there is none.
+  int32_t activation(int32_t input, Op op) const {
+    return units_.free_reader(input, op, [&](const Node& x) {
+      return units_.reads_whole(x.arguments[0], input) && x.results[0] >= 0 &&
+             value(x.results[0]).layout == value(input).layout;
     });
+  }
+  bool is_read_elsewhere(int32_t v) const { return units_.readers(v).size() > 1 || units_.outlives(v); }
+
+  void join_gelu(int32_t n) {
+    const int32_t input = result(n), gelu = activation(input, Op::gelu_tanh);
     if (gelu < 0) return;
-    const bool keeps = units_.readers(input).size() > 1 || units_.outlives(input);
+    const bool keeps = is_read_elsewhere(input);
     std::vector<int32_t> outputs{result(gelu)};
     if (keeps) outputs.push_back(input);
     refuse(gelu, join({n, gelu}, keeps ? MatmulEpilogue::gelu_and_input : MatmulEpilogue::gelu, {}, std::move(outputs),
@@ -169,14 +174,9 @@ class Joiner {
   }
 
   void join_relu(int32_t n) {
-    const int32_t input = result(n);
-    const int32_t relu = units_.free_reader(input, Op::relu, [&](const Node& r) {
-      return units_.reads_whole(r.arguments[0], input) && r.results[0] >= 0 &&
-             value(r.results[0]).layout == value(input).layout;
-    });
+    const int32_t input = result(n), relu = activation(input, Op::relu);
     if (relu < 0) return;
-    if (units_.readers(input).size() > 1 || units_.outlives(input))
-      return refuse(relu, "its operand is read elsewhere too");
+    if (is_read_elsewhere(input)) return refuse(relu, "its operand is read elsewhere too");
     refuse(relu, join({n, relu}, MatmulEpilogue::relu, {}, {result(relu)}, 2 * units_.bytes(input)));
   }
 
@@ -189,8 +189,7 @@ class Joiner {
              g.arguments[1].window.layout == value(gradient).layout && g.arguments[1].dtype == value(gradient).dtype;
     });
     if (gelu < 0) return;
-    if (units_.readers(gradient).size() > 1 || units_.outlives(gradient))
-      return refuse(gelu, "its first operand is read elsewhere too");
+    if (is_read_elsewhere(gradient)) return refuse(gelu, "its first operand is read elsewhere too");
     const int32_t out = result(gelu);
     const int64_t columns = value(out).layout.sizes[value(out).layout.rank - 1];
     const int32_t sum =

@@ -71,7 +71,7 @@ std::optional<Scalar> filling(const Graph& graph, const Argument& x) {
   const Argument &target = made->targets[0], &number = made->arguments[1];
   const Value& value = graph.values[static_cast<size_t>(x.value_index)];
   if (number.kind != Argument::number || target.window.layout.numel() != value.layout.numel()) return {};
-  const ModeScope quiet(0, kListenerModes);  // nobody is told of this, nor defers it
+  const ModeScope quiet(0, kToldModes);  // nobody is told of this, nor defers it
   const Tensor rounded = full({}, number.scalar, {x.dtype, kCPU});
   return is_floating(x.dtype) ? Scalar(rounded.to(kF64).item<double>()) : Scalar(rounded.item<int64_t>());
 }

@@ -395,7 +395,7 @@ void LazyRun::end_segment() {
       run.deferred_ = false;
     }
   } const reset{*this};
-  const ModeScope quiet(kInferenceMode, kListenerModes);
+  const ModeScope quiet(kInferenceMode, kToldModes);
   if (deferred_)
     run_deferred();
   else
@@ -413,7 +413,7 @@ void LazyRun::run_deferred() {
 
 /// Makes the deferred calls one by one. They stay in `path_`.
 void LazyRun::run_one_by_one() {
-  const ModeScope quiet(kInferenceMode, kListenerModes);
+  const ModeScope quiet(kInferenceMode, kToldModes);
   deferred_ = false;
   run_in_their_place([&] {
     for (const DeferredCall* x : path_) run(*x);

@@ -46,7 +46,7 @@ std::optional<FusedStep> pointwise_step(const Graph& graph, const Node& node) {
     if (x.kind != Argument::number && x.kind != Argument::value) return std::nullopt;
     operands.push_back(x.kind == Argument::number ? Operand(x.scalar) : Operand(stand_in(x)));
   }
-  const ModeScope nobody_listens(0, kListenerModes);
+  const ModeScope nobody_listens(0, kToldModes);
   const ops::Resolved resolved = ops::resolve(node.op, operands);
   if (resolved.converts || resolved.depends_on_values) return std::nullopt;
   step.op = resolved.row;

@@ -8,6 +8,7 @@
 #include "lorry/compile/run.h"
 #include "lorry/compile/simplify.h"
 #include "lorry/compile/verify.h"
+#include "lorry/device/capture.h"
 #include "lorry/trace/placement.h"
 
 namespace lorry::compiler {
@@ -111,12 +112,18 @@ Schedule::Schedule(const Graph& graph, std::vector<Unit> units)
 
 std::vector<Tensor> Schedule::run(std::span<const Tensor> arguments, RunDraws draws,
                                   std::span<const Tensor> into) const {
-  const ModeScope nobody_listens(0, kListenerModes);
+  const ModeScope nobody_listens(0, kToldModes);
   Evaluation evaluation(graph_, arguments, lifetimes_, std::move(draws), in_input_);
   if (!into.empty()) evaluation.use_memory_of(into);
   size_t called = 0;
   const auto call_back = [&](size_t end) {
-    for (; called < end; ++called) (*graph_.callbacks[called].call)();
+    for (; called < end; ++called) {
+      const HostCallback& callback = graph_.callbacks[called];
+      if (device::is_captured())
+        device::refuse_capture(callback.name.c_str(), "the host does something that no replay would do",
+                               "do it between replays");
+      (*callback.call)();
+    }
   };
   for (size_t u = 0; u < units_.size(); ++u) {
     call_back(callback_ends_[u]);

@@ -100,8 +100,8 @@ bool run_fused(const Unit& unit, const std::shared_ptr<const kernels::FusedKerne
     if (x.kind == Argument::value)
       addresses.push_back(evaluation.address(x));
     else
-      addresses.push_back(x.kind == Argument::number ? nullptr : made.emplace_back(evaluation.read(x)).node()->data());
-  for (const int32_t v : unit.outputs) addresses.push_back(evaluation.make(v).node()->data());
+      addresses.push_back(x.kind == Argument::number ? nullptr : made.emplace_back(evaluation.read(x)).data_ptr());
+  for (const int32_t v : unit.outputs) addresses.push_back(evaluation.make(v).data_ptr());
   const std::span<void* const> all = addresses;
   const size_t inputs = unit.inputs.size();
   if (kernels::run(kernel, all.first(inputs), all.subspan(inputs), current_stream(device))) return true;

@@ -7,9 +7,13 @@
 #include <string_view>
 #include <utility>
 
-#include "lorry/device/captured_flag.h"
+#include "lorry/base/modes.h"
 
 namespace lorry::device {
+
+namespace detail {
+inline constinit thread_local bool t_captured = false;
+}
 
 /// Whether this thread's calls are being captured.
 inline bool is_captured() { return detail::t_captured; }
@@ -21,6 +25,9 @@ class [[nodiscard]] CapturedScope {
   ~CapturedScope() { detail::t_captured = false; }
   CapturedScope(const CapturedScope&) = delete;
   CapturedScope& operator=(const CapturedScope&) = delete;
+
+ private:
+  const ModeScope told_{uint32_t{kAddressMode}, 0u};
 };
 
 /// Inside a CapturedScope, allows what it refuses: for calls that are no part of what is captured.

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "lorry/kernels/backend.h"
+#include "lorry/kernels/common/kernel_table.h"
 #include "lorry/kernels/optim.h"
 #include "lorry/kernels/paged.h"
 #include "lorry/kernels/tokens.h"
@@ -28,6 +29,7 @@ int64_t launches(const Argument& argument) {
 
 /// Converts to any kernel function: it counts the call, and throws DeviceError if the kernel returns a result to the
 /// host.
+template <size_t>
 struct NoKernel {
   template <class Result, class... Arguments>
   using Kernel = Result (*)(Arguments...);
@@ -41,44 +43,29 @@ struct NoKernel {
   }
 };
 
-/// The number of functions of a table, nested tables included.
-template <class Table, class... Known>
-constexpr size_t functions() {
-  if constexpr (requires { Table{Known{}..., NoKernel{}}; })
-    return functions<Table, Known..., NoKernel>();
-  else
-    return sizeof...(Known);
-}
-
 template <class Table>
-constexpr Table filled() {
-  return []<size_t... k>(std::index_sequence<k...>) { return Table{(void(k), NoKernel{})...}; }
-  (std::make_index_sequence<functions<Table>()>());
-}
-
-template <class Table>
-constexpr Table kFilled = filled<Table>();
+constexpr Table kFilled = filled<Table, NoKernel>();
 
 // Kernels that only check elements find no errors, and are not counted.
 
 constexpr PointwiseKernels kPointwise = [] {
-  PointwiseKernels kernels = filled<PointwiseKernels>();
+  PointwiseKernels kernels = filled<PointwiseKernels, NoKernel>();
   kernels.has_zero = [](const Array&, Stream) { return false; };
   return kernels;
 }();
 constexpr IndexingKernels kIndexing = [] {
-  IndexingKernels kernels = filled<IndexingKernels>();
+  IndexingKernels kernels = filled<IndexingKernels, NoKernel>();
   kernels.check = [](const Array&, int64_t, int64_t, Stream) { return OutOfRange{}; };
   kernels.put_rounds_once = nullptr;
   return kernels;
 }();
 constexpr LossKernels kLoss = [] {
-  LossKernels kernels = filled<LossKernels>();
+  LossKernels kernels = filled<LossKernels, NoKernel>();
   kernels.check_targets = [](const Array&, int64_t, int64_t, const Stream&) -> int64_t { return -1; };
   return kernels;
 }();
 constexpr MatmulKernels kMatmul = [] {
-  MatmulKernels kernels = filled<MatmulKernels>();
+  MatmulKernels kernels = filled<MatmulKernels, NoKernel>();
   kernels.refused = [](const MatmulArgs&, const MatmulEpilogue&) -> const char* { return nullptr; };
   kernels.with_epilogue = [](const MatmulArgs&, const MatmulEpilogue&, Stream) {
     ++t_calls;
@@ -87,7 +74,7 @@ constexpr MatmulKernels kMatmul = [] {
   return kernels;
 }();
 constexpr RandomKernels kRandom = [] {
-  RandomKernels kernels = filled<RandomKernels>();
+  RandomKernels kernels = filled<RandomKernels, NoKernel>();
   kernels.bernoulli_each = [](const Array&, const Array&, RandomKey, Stream) {
     ++t_calls;
     return true;
@@ -107,7 +94,7 @@ constexpr FusedKernels kFused{.make = [](const FusedCall&, Device) -> std::uniqu
                                 return std::make_unique<NoFusedKernel>();
                               }};
 constexpr OptimKernels kOptim = [] {
-  OptimKernels kernels = filled<OptimKernels>();
+  OptimKernels kernels = filled<OptimKernels, NoKernel>();
   formula::Rules::each([&]<class Rule>() {
     RuleTable<Rule>& rule = kernels.rules.of<Rule>();
     rule.f32.prepare = nullptr, rule.f64.prepare = nullptr;  // there is nothing to prepare

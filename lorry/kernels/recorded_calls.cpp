@@ -8,6 +8,8 @@
 
 #include "lorry/device/capture.h"
 #include "lorry/device/cpu/calls.h"
+#include "lorry/kernels/common/kernel_table.h"
+#include "lorry/kernels/common/recorded_rule.h"
 #include "lorry/kernels/optim.h"
 #include "lorry/kernels/paged.h"
 #include "lorry/kernels/tokens.h"
@@ -241,16 +243,23 @@ class Copy<std::span<const T>> : Fixed {
   const std::vector<T> values_;
 };
 
-/// A rule belongs to an optimizer, which outlives what is recorded of its steps.
+/// Without the device's cached form, which is made again.
 template <>
 class Copy<RecordedRule> : Fixed {
  public:
-  explicit Copy(const RecordedRule& rule) : rule_(rule) {}
+  explicit Copy(const RecordedRule& rule)
+      : rule_{.name = rule.name,
+              .states = rule.states,
+              .not_negative = rule.not_negative,
+              .compute = rule.compute,
+              .block = rule.block,
+              .updates = rule.updates,
+              .reachable = rule.reachable} {}
   const RecordedRule& get() const { return rule_; }
   void addresses(AddressVisitor&) const {}
 
  private:
-  const RecordedRule& rule_;
+  const RecordedRule rule_;
 };
 
 template <class T, class... Others>
@@ -390,45 +399,32 @@ void* slot(Table& table, size_t i) {
   return reinterpret_cast<std::byte*>(const_cast<std::remove_const_t<Table>*>(&table)) + i * sizeof(AnyKernel);
 }
 
-/// Converts to any kernel function: the one that calls and records function i of a table.
-template <class Table, size_t i>
+/// Kernel functions that call and record those of a table.
+template <class Table>
 struct Recording {
-  template <class Result, class... Arguments>
-  using Kernel = Result (*)(Arguments...);
+  template <size_t i>
+  struct Slot {
+    template <class Result, class... Arguments>
+    using Kernel = Result (*)(Arguments...);
 
-  template <class Result, class... Arguments>
-  constexpr operator Kernel<Result, Arguments...>() const {
-    return [](Arguments... arguments) -> Result {
-      Kernel<Result, Arguments...> kernel;
-      std::memcpy(&kernel, slot(*g_real<Table>, i), sizeof kernel);
-      return call_and_record<Result, Arguments...>(kernel, arguments...);
-    };
-  }
+    template <class Result, class... Arguments>
+    constexpr operator Kernel<Result, Arguments...>() const {
+      return [](Arguments... arguments) -> Result {
+        Kernel<Result, Arguments...> kernel;
+        std::memcpy(&kernel, slot(*g_real<Table>, i), sizeof kernel);
+        return call_and_record<Result, Arguments...>(kernel, arguments...);
+      };
+    }
+  };
 };
-
-/// The number of functions with which a table begins.
-template <class Table, size_t count = 0>
-constexpr size_t functions() {
-  constexpr bool kMore = []<size_t... k>(std::index_sequence<k...>) {
-    return requires { Table{Recording<Table, k>{}...}; };
-  }
-  (std::make_index_sequence<count + 1>());
-  if constexpr (kMore)
-    return functions<Table, count + 1>();
-  else
-    return count;
-}
 
 /// The table with recording functions in the place of those that it has.
 template <class Table>
 Table recording(const Table& real) {
-  constexpr size_t kCount = functions<Table>();
-  static_assert(kCount > 0);
   g_real<Table> = &real;
   Table result = real;
-  const Table recorded = []<size_t... k>(std::index_sequence<k...>) { return Table{Recording<Table, k>{}...}; }
-  (std::make_index_sequence<kCount>());
-  for (size_t i = 0; i < kCount; ++i) {
+  const Table recorded = filled<Table, Recording<Table>::template Slot>();
+  for (size_t i = 0; i < function_count<Table, Recording<Table>::template Slot>(); ++i) {
     AnyKernel kernel;
     std::memcpy(&kernel, slot(real, i), sizeof kernel);
     if (kernel != nullptr) std::memcpy(slot(result, i), slot(recorded, i), sizeof kernel);

@@ -12,6 +12,8 @@
 //             at once, but for its home stream only: the next work on that stream runs after the work that uses the
 //             block. If streams were noted, an event is recorded on each. Later allocations test these events; when all
 //             have passed, the block is free for its home stream.
+//   lease     A device graph uses the block at each replay (lease.h). A leased block that is released waits until the
+//             lease ends.
 //   adopt     A stream without a fitting free block may take a wholly free segment of another stream, after an event
 //             recorded on that stream has passed. The first request records the event; an allocation that finds it
 //             passed takes the segment. Until then the other stream may still use the segment.

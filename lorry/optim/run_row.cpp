@@ -1,6 +1,5 @@
 #include "lorry/optim/run_row.h"
 
-#include "lorry/device/capture.h"
 #include "lorry/foreach/run_row.h"
 #include "lorry/formula/quantize.h"
 #include "lorry/kernels/list.h"
@@ -159,9 +158,6 @@ std::vector<Tensor> run(const CallView& call) {
         static_cast<int>(in_range(call, step.numbers[2 * i], block_count, "no such block")),
         static_cast<int>(in_range(call, step.numbers[2 * i + 1], step.rule.settings, "there is no such setting")),
         step.setting_tensors[i]));
-  if (!numbers.empty() && device.is_cpu() && device::is_captured())
-    device::refuse_capture("optimizer_step", "a compiled step on the CPU reads settings from tensors",
-                           "capture the step without compile, or set numbers");
   blocks->prepare(kernel, current_stream(device));
   if (!numbers.empty()) blocks->set_numbers(numbers, current_stream(device));
   blocks->step(kernel, current_stream(device));

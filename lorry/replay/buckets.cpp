@@ -132,13 +132,17 @@ void Buckets::prepare(std::span<const Tensor> arguments) {
       rows(whole_[i], dim_of(i), at, end).copy_(rows(arguments[i], dim_of(i), 0, end - at));
       written_[i] = end;
     }
+  const auto end = [&] {
+    if (options_.before_capture) options_.before_capture(0);
+  };
   try {
     for (size_t k = sizes_.size(); k-- > 0;) add(sizes_[k]);
   } catch (...) {
     buckets_.clear(), whole_.clear(), written_.clear();
+    end();
     throw;
   }
-  if (options_.before_capture) options_.before_capture(0);
+  end();
 }
 
 void Buckets::add(int64_t size) {

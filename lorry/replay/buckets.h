@@ -43,8 +43,8 @@ struct BucketOptions {
   std::vector<int> result_dims = {};
   /// What fills the rows of padding, for each tensor argument. Missing entries are 0.
   std::vector<double> pad_values = {};
-  /// Called before the function runs for a bucket, with its size, and with 0 when all are captured. For models that run
-  /// in another form at some sizes.
+  /// Called before the function runs for a bucket, with its size, and with 0 when all are captured or one could not be.
+  /// For models that run in another form at some sizes.
   std::function<void(int64_t size)> before_capture = nullptr;
   int warm_up = 2;
   std::optional<Device> device = {};

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "lorry/base/modes.h"
-#include "lorry/device/captured_flag.h"
 #include "lorry/layout/device.h"
 
 namespace lorry {
@@ -60,8 +59,8 @@ inline void announce_fact(const FactView& fact) {
   if (const FactHook hook = g_fact_hook.load(std::memory_order_acquire)) hook(fact);
 }
 
-/// Whether somebody needs to know of addresses that the host takes: a listener, or a capture.
-inline bool addresses_heard() { return facts_heard() || device::detail::t_captured; }
+/// Whether a listener or a capture is told of addresses that the host takes. Call announce_address only if so.
+inline bool addresses_heard() { return (t_modes & (kFactModes | kAddressMode)) != 0; }
 void announce_address(const Tensor& x);
 
 /// Where the host is about to write a CPU tensor: in a capture, each replay must find what was written.

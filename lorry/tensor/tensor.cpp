@@ -1,10 +1,9 @@
 #include "lorry/tensor/tensor.h"
 
+#include "lorry/base/modes.h"
 #include "lorry/device/capture.h"
 #include "lorry/device/cpu/calls.h"
 #include "lorry/memory/lease.h"
-
-#include "lorry/base/modes.h"
 #include "lorry/tensor/facts.h"
 
 namespace lorry {
@@ -70,7 +69,7 @@ void detail::note_host_write(const Tensor& x) {
 }
 
 void detail::announce_address(const Tensor& x) {
-  if (t_operator == nullptr) note_host_write(x);
+  if (mode(kAddressMode) && t_operator == nullptr) note_host_write(x);  // an operator takes them for its own call
   if (facts_heard()) announce_fact({.fact = Fact::address, .storage = x.storage().id(), .tensor = &x});
 }
 

@@ -104,7 +104,7 @@ Tensor Evaluation::read_last(const Argument& x, int32_t step) {
 }
 
 void* Evaluation::address(const Argument& x) {
-  return static_cast<char*>(value(x.value_index).node()->data()) + x.window.offset * size_of(x.dtype);
+  return static_cast<char*>(value(x.value_index).data_ptr()) + x.window.offset * size_of(x.dtype);
 }
 
 void Evaluation::use_memory_of(std::span<const Tensor> outputs) {
@@ -177,7 +177,7 @@ std::vector<Tensor> Evaluation::replaced(const Node& node, int32_t step) {
                                 lifetimes_.last[static_cast<size_t>(old)] == step && overwrites(node, old, result);
       if (in_its_place)
         value(result) = value(old);
-      else if (make(result); x.kind == Argument::value && value(old).node()->data() != value(result).node()->data())
+      else if (make(result); x.kind == Argument::value && value(old).data_ptr() != value(result).data_ptr())
         value(result).copy_(value(old));
       owned_[static_cast<size_t>(result)] = input_of(result) < 0;
     }
@@ -190,7 +190,7 @@ std::vector<Tensor> Evaluation::replaced(const Node& node, int32_t step) {
 
 std::vector<Tensor> Evaluation::finish() {
   for (const WriteBack& x : graph_.write_backs) {
-    if (const Tensor& to = input(x.input); to.node()->data() == value(x.value).node()->data())
+    if (const Tensor& to = input(x.input); to.data_ptr() == value(x.value).data_ptr())
       to.storage().written_by("compile");
     else
       to.copy_(value(x.value));
@@ -207,7 +207,7 @@ std::vector<Tensor> Evaluation::finish() {
   for (const GraphOutput& x : graph_.outputs)
     outputs.push_back(x.input < 0 ? shown(x.tensor) : window_of(input(x.input).detach(), x.tensor.window));
   for (size_t i = 0; i < given_.size(); ++i)
-    if (outputs[i].node()->data() != given_[i].node()->data()) given_[i].copy_(outputs[i]);
+    if (outputs[i].data_ptr() != given_[i].data_ptr()) given_[i].copy_(outputs[i]);
   return outputs;
 }
 

@@ -11,6 +11,7 @@ namespace {
 
 using Memory = std::pair<uintptr_t, uintptr_t>;
 
+/// Not by data_ptr(): nobody is to think that the host reads or writes there.
 Memory span_of(const Tensor& x) {
   const auto first = reinterpret_cast<uintptr_t>(x.node()->data());
   return {first, first + static_cast<uintptr_t>(x.layout().extent() * size_of(x.dtype()))};

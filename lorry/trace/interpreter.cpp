@@ -16,7 +16,7 @@ std::vector<Tensor> interpret(const Graph& graph, std::span<const Tensor> argume
   std::vector<int32_t> steps(graph.nodes.size());
   std::iota(steps.begin(), steps.end(), 0);
   const Lifetimes lifetimes(graph, steps);
-  const ModeScope nobody_listens(0, kListenerModes);
+  const ModeScope nobody_listens(0, kToldModes);
   const std::vector<int> in_input = made_in_inputs(graph, steps, [&](int32_t n, int32_t old, int32_t made) {
     const Node& node = graph.nodes[static_cast<size_t>(n)];
     return !node.targets.empty() && overwrites(node, old, made);

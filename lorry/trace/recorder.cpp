@@ -7,6 +7,7 @@
 #include "lorry/autograd/node.h"
 #include "lorry/base/call_stack.h"
 #include "lorry/base/scope.h"
+#include "lorry/device/capture.h"
 #include "lorry/ops/dispatch/door.h"
 #include "lorry/ops/ops.h"
 
@@ -17,7 +18,7 @@ constinit thread_local Recorder* t_recorder = nullptr;
 
 /// A copy of all elements of x's storage.
 Tensor snapshot(const Tensor& x) {
-  const ModeScope quiet(0, kListenerModes);
+  const ModeScope quiet(0, kToldModes);
   const int64_t count = x.storage().bytes() / size_of(x.dtype());
   return door::make_view(x.detach(), Layout::contiguous({count}), 0).clone();
 }
@@ -86,6 +87,8 @@ void Recorder::refuse(std::string_view what) {
 }
 
 void host_callback(std::string name, std::function<void()> call, bool is_for_all_sizes) {
+  if (device::is_captured())
+    device::refuse_capture(name.c_str(), "the host does something that no replay would do", "do it between replays");
   if (t_recorder == nullptr) return call();
   {
     const Pause pause;

@@ -222,7 +222,8 @@ class Recorder final : private Tracer {
 /// host code other than operators, such as a schedule that sets the next learning rate. Operators in `call` are not
 /// recorded. Everything it refers to must outlive the graph. It must not read what the function writes, because in a
 /// run that may not be written yet. is_for_all_sizes: it has nothing to do with the function's arguments, so that runs
-/// for other sizes may call it too without recording the function again.
+/// for other sizes may call it too without recording the function again. Throws CaptureError while a graph is captured
+/// (replay/graph.h), which repeats no host code.
 void host_callback(std::string name, std::function<void()> call, bool is_for_all_sizes = false);
 
 }  // namespace lorry::trace

@@ -102,7 +102,7 @@ bool holds(const ViewCall& x) {
 }
 
 std::string why_shapes_differ(const Graph& graph) {
-  const ModeScope nobody_listens(0, kListenerModes | kSizesMode);
+  const ModeScope nobody_listens(0, kToldModes | kSizesMode);
   MetaValues values(graph);
   for (const Node& node : graph.nodes) {
     try {

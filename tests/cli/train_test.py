@@ -42,9 +42,10 @@ class Train(CommandTest):
 
     def test_replayed_steps_give_the_same_losses(self):
         for dtype in ("f32", "bf16", "f16"):
-            for name, flags in (("eager", ()), ("replayed", ("--replay",))):
+            for name, flags in (("eager", ()), ("replayed", ("--replay",)), ("both", ("--replay", "--compile"))):
                 self.train("--steps", 10, "--accumulate", 2, "--dtype", dtype, *flags, out=dtype + name)
             self.assertEqual(self.losses(dtype + "replayed"), self.losses(dtype + "eager"))
+            self.assertEqual(self.losses(dtype + "both"), self.losses(dtype + "eager"))
             self.assertEqual(self.checkpoint_bytes(dtype + "replayed")["model.safetensors"],
                              self.checkpoint_bytes(dtype + "eager")["model.safetensors"])
 

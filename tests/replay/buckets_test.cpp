@@ -101,6 +101,11 @@ TEST(Buckets, tell_the_function_which_size_is_captured) {
                 {.sizes = {1, 8, 2}, .before_capture = [&](int64_t size) { seen.push_back(size); }});
   set.prepare(ones({3, 2}));
   EXPECT_EQ(seen, (std::vector<int64_t>{8, 2, 1, 0}));  // the largest first
+  seen.clear();
+  BucketSet bad([](const Tensor& x) { return x * x.sum().item<float>(); },
+                {.sizes = {1, 8}, .before_capture = [&](int64_t size) { seen.push_back(size); }});
+  EXPECT_THROW(bad.prepare(ones({3, 2})), CaptureError);
+  EXPECT_EQ(seen, (std::vector<int64_t>{8, 0}));
 }
 
 TEST(Buckets, refuse_what_does_not_fit) {

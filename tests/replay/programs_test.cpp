@@ -6,8 +6,8 @@
 #include <set>
 
 #include "lorry/replay/graph.h"
-#include "tests/ops/operator_samples.h"
 #include "tests/support/scale.h"
+#include "tests/trace/operator_calls.h"
 #include "tests/trace/random_programs.h"
 
 namespace lorry::test {
@@ -71,27 +71,7 @@ TEST_P(ReplayOperators, give_the_bits_of_calls) {
   if (op == Op::nonzero || op == Op::unique || op == Op::multinomial || op == Op::empty)
     GTEST_SKIP() << "the host reads sizes or checks elements; or there are none";
   if (op == Op::transfer && !default_device().is_cpu()) GTEST_SKIP() << "the host waits for the copy";
-  for (const Sample* sample : samples_of(op))
-    for (const DType dtype : kDTypes) {
-      if (!sample->accepts(dtype)) continue;
-      SCOPED_TRACE(fmt::format("{} {}", name(op), dtype));
-      const Tensors all = make_inputs(*sample, dtype, Memory::contiguous);
-      const MakeArguments make = [&](uint64_t) {
-        Tensors inputs;
-        for (const Tensor& x : all)
-          if (x.defined()) inputs.push_back(x.clone());
-        return inputs;
-      };
-      const auto whole = [&](const Tensors& defined) {
-        Tensors inputs = all;
-        auto next = defined.begin();
-        for (Tensor& x : inputs)
-          if (x.defined()) x = *next++;
-        return inputs;
-      };
-      expect_replayed(make, [&](const Tensors& x) { return sample->call(whole(x)); });
-      if (HasFailure()) return;
-    }
+  each_call(op, [](const OperatorCall& x) { expect_replayed(x.make, x.call); });
 }
 
 INSTANTIATE_TEST_SUITE_P(All, ReplayOperators, testing::Range(0, kOpCount),

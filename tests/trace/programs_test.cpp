@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "lorry/optim/run_row.h"
-#include "tests/ops/operator_samples.h"
 #include "tests/support/scale.h"
+#include "tests/trace/operator_calls.h"
 #include "tests/trace/random_programs.h"
 
 namespace lorry::test {
@@ -23,37 +23,18 @@ class TraceOperators : public testing::TestWithParam<int> {};
 
 TEST_P(TraceOperators, interpreted_as_run) {
   const Op op = static_cast<Op>(GetParam());
-  for (const Sample* sample : samples_of(op))
-    for (const DType dtype : kDTypes) {
-      if (!sample->accepts(dtype)) continue;
-      SCOPED_TRACE(fmt::format("{} {}", name(op), dtype));
-      const Tensors all = make_inputs(*sample, dtype, Memory::contiguous);
-      const MakeArguments make = [&](uint64_t) {
-        Tensors inputs;
-        for (const Tensor& x : all)
-          if (x.defined()) inputs.push_back(x.clone());
-        return inputs;
-      };
-      const auto whole = [&](const Tensors& defined) {
-        Tensors inputs = all;
-        auto next = defined.begin();
-        for (Tensor& x : inputs)
-          if (x.defined()) x = *next++;
-        return inputs;
-      };
-      if (op == Op::nonzero || op == Op::unique || op == Op::empty) {
-        continue;
-      }
-      expect_traced(make, [&](const Tensors& x) { return sample->call(whole(x)); });
-      if (sample->in_place == nullptr) continue;
-      expect_traced(make, [&](const Tensors& x) {
-        const Tensor copy = x[0].clone();
-        Tensors inputs = whole(x);
-        inputs[0] = copy;
-        sample->in_place(inputs);
-        return Tensors{copy};
-      });
-    }
+  if (op == Op::nonzero || op == Op::unique || op == Op::empty) return;
+  each_call(op, [](const OperatorCall& x) {
+    expect_traced(x.make, x.call);
+    if (x.sample.in_place == nullptr) return;
+    expect_traced(x.make, [&](const Tensors& operands) {
+      const Tensor copy = operands[0].clone();
+      Tensors inputs = x.whole(operands);
+      inputs[0] = copy;
+      x.sample.in_place(inputs);
+      return Tensors{copy};
+    });
+  });
 }
 
 INSTANTIATE_TEST_SUITE_P(All, TraceOperators, testing::Range(0, kOpCount),

@@ -79,8 +79,6 @@ class Graph final : public device::WorkGraph, device::LaunchObserver {
   std::vector<const void*> addresses_;
 };
 
-}  // namespace
-
 /// The driver's functions for the parameters of kernel nodes. Lorry does not link the driver.
 struct KernelNodes {
   decltype(&cuGraphKernelNodeGetParams) get;
@@ -187,6 +185,8 @@ int64_t Graph::rebind(const void* from, int64_t bytes, const void* to) {
     if (const void* const other = device::moved(address, from, bytes, to)) address = other;
   return replaced;
 }
+
+}  // namespace
 
 std::unique_ptr<device::WorkGraph> capture_work(Stream stream) { return std::make_unique<Graph>(stream); }
 
