@@ -25,20 +25,14 @@ int main(int argc, char** argv) {
     model.load_state_dict(checkpoint.model);
     model.eval();
 
-    std::string text = argv[2];
-    std::printf("%s", text.c_str());
-    manual_seed(1);
-    // The cache keeps what the model has read, so each new byte costs one position's work.
-    nn::KVCache cache(model.config(), 1);
-    std::string unread = text.substr(text.size() - std::min<size_t>(text.size(), 16));
-    while (cache.length() + static_cast<int64_t>(unread.size()) <= cache.capacity()) {
-      std::vector<int64_t> tokens;
-      for (const unsigned char byte : unread) tokens.push_back(byte);
-      const Tensor logits = model.forward(from_data(tokens, {1, static_cast<int64_t>(tokens.size())}), cache);
-      const Tensor likely = (logits / 0.8).softmax(-1);  // sharper than what was learnt: fewer mistakes, less surprise
-      unread = static_cast<char>(likely.multinomial(1).item<int64_t>());
-      std::printf("%s", unread.c_str());
-    }
+    generate::Request request{.limit = 200, .sampling = {.temperature = 0.8, .seed = 1}};
+    for (const char* byte = argv[2]; *byte != '\0'; ++byte) request.tokens.push_back(static_cast<unsigned char>(*byte));
+    std::printf("%s", argv[2]);
+    generate::Engine engine(model);
+    engine.submit(request);
+    while (!engine.idle())
+      for (const generate::Update& update : engine.step())
+        for (const int64_t token : update.tokens) std::putchar(static_cast<int>(token));
     std::printf("\n");
   } catch (const Error& error) {
     std::fprintf(stderr, "%s\n", error.what());

@@ -1,8 +1,9 @@
 #pragma once
 
 // All of Lorry that users see, in one include: tensors and operators, gradients, lists of tensors, compiled functions,
-// graphs, optimizers, layers and models, files, devices, streams and threads, and a timer. Kernels, plans and the nodes
-// of the tape stay behind it. A program that is built often includes the rooms that it uses instead.
+// graphs, optimizers, layers and models, text generation, files, devices, streams and threads, and a timer. Kernels,
+// plans and the nodes of the tape stay behind it. A program that is built often includes the rooms that it uses
+// instead.
 
 #include "lorry/autograd/checkpoint.h"
 #include "lorry/autograd/engine.h"
@@ -14,6 +15,7 @@
 #include "lorry/device/device.h"
 #include "lorry/foreach/foreach.h"
 #include "lorry/foreach/norm.h"
+#include "lorry/generate/engine.h"
 #include "lorry/io/checkpoint.h"
 #include "lorry/io/corpus.h"
 #include "lorry/io/safetensors.h"

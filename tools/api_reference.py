@@ -69,6 +69,7 @@ OTHERS = (
     ),
     ("Compiled functions", "", ("compile/compile.h",)),
     ("Graphs", "", ("replay/graph.h", "replay/buckets.h")),
+    ("Text generation", "", ("generate/request.h", "generate/engine.h")),
     ("Files and data", "", ("io/safetensors.h", "io/checkpoint.h", "io/corpus.h")),
     (
         "Devices, memory, threads, events",
@@ -159,7 +160,7 @@ SENTENCES = {
     "Generator::State": "Where a generator stands.",
     "Unique": "What unique gives.",
     "nn::GPTConfig": "The shape of a GPT.",
-    "nn::KVCache::Layer": "The keys and values of one layer: [batch, heads, context, width / heads].",
+    "nn::PagedCache::Layer": "The keys and values of one layer: [blocks, block_size, heads, width / heads].",
     "nn::Module": "A named tree of parameters, buffers and further modules.",
     "optim::Optimizer": "What every optimizer is.",
     "x.size": "The size of one dimension.",

@@ -10,16 +10,15 @@
 
 #include "lorry/cli/commands.h"
 #include "lorry/cli/output.h"
+#include "lorry/cli/progress.h"
 #include "lorry/cli/report.h"
 #include "lorry/cli/run_folder.h"
 #include "lorry/cli/run_settings.h"
+#include "lorry/cli/saved_texts.h"
 #include "lorry/cli/units.h"
 #include "lorry/cli/utf8.h"
-#include "lorry/formula/philox.h"
-#include "lorry/formula/random.h"
+#include "lorry/generate/engine.h"
 #include "lorry/io/checkpoint.h"
-#include "lorry/nn/gpt.h"
-#include "lorry/ops/ops.h"
 
 namespace lorry::cli {
 namespace {
@@ -62,141 +61,179 @@ struct Line {
   std::string held_;
 };
 
-/// A model that reads its own output, one position at a time.
+std::unique_ptr<nn::GPT> load_model(const std::filesystem::path& checkpoint) {
+  const io::Checkpoint loaded = io::load_checkpoint(checkpoint);
+  check_against_tensors(loaded);
+  auto model = std::make_unique<nn::GPT>(model_config(loaded.state.config));
+  model->to(parse_dtype(io::setting<std::string>(loaded.state.config, "dtype")));
+  model->eval();
+  io::restore(model->state_dict(), loaded.model,
+              fmt::format("generate: '{}'", (checkpoint / "model.safetensors").string()));
+  return model;
+}
+
+/// The texts of a command line: each prompt `batch` times, with a stream for each time. A text does not depend on how
+/// many are generated with it.
+Texts texts_of(const GenerateOptions& options, uint64_t seed) {
+  const auto bytes = [](const std::string& text) { return std::vector<int64_t>(text.begin(), text.end()); };
+  const auto unsigned_bytes = [&](const std::string& text) {
+    std::vector<int64_t> all = bytes(text);
+    for (int64_t& byte : all) byte &= 255;
+    return all;
+  };
+  Texts texts{.stop = options.stop, .requests = {}, .ended = {}};
+  for (const std::string& prompt : options.prompts) {
+    require<ValueError>(!prompt.empty(), "generate: the prompt is empty; expected at least one byte to go on from");
+    for (int64_t stream = 0; stream < options.batch; ++stream) {
+      generate::Request r{.tokens = unsigned_bytes(prompt),
+                          .sampling = {.temperature = options.temperature,
+                                       .top_k = options.top_k,
+                                       .top_p = options.top_p,
+                                       .repetition_penalty = options.repetition_penalty,
+                                       .seed = seed,
+                                       .stream = static_cast<uint64_t>(stream)}};
+      if (!options.stop.empty()) r.stops = {unsigned_bytes(options.stop)};
+      texts.requests.push_back(std::move(r));
+      texts.ended.push_back(false);
+    }
+  }
+  return texts;
+}
+
+generate::EngineOptions engine_options(const Texts& texts, const GenerateOptions& options) {
+  const auto& requests = texts.requests;
+  return {.sequences = std::min<int64_t>(static_cast<int64_t>(requests.size()), 160),
+          .stops = texts.stop.empty() ? 0 : 1,
+          .stop_length = static_cast<int64_t>(texts.stop.size()),
+          .penalties = std::ranges::any_of(requests, [](const auto& r) { return r.sampling.repetition_penalty != 1; }),
+          .batch_invariant = !options.fast};
+}
+
+/// Writes the texts, and prints a single one as it comes.
 class Writer {
  public:
-  Writer(const std::filesystem::path& checkpoint, const std::string& prompt, int64_t batch)
-      : texts_(static_cast<size_t>(batch), prompt) {
-    const io::Checkpoint loaded = io::load_checkpoint(checkpoint);
-    check_against_tensors(loaded);
-    const DType dtype = parse_dtype(io::setting<std::string>(loaded.state.config, "dtype"));
-    model_ = std::make_unique<nn::GPT>(model_config(loaded.state.config));
-    model_->to(dtype);
-    model_->eval();
-    io::restore(model_->state_dict(), loaded.model,
-                fmt::format("generate: '{}'", (checkpoint / "model.safetensors").string()));
-    cache_ = std::make_unique<nn::KVCache>(model_->config(), batch, lorry::Options{.dtype = dtype});
+  Writer(Texts& texts, const GenerateOptions& options, const Table& table, bool quiet)
+      : texts_(texts),
+        options_(options),
+        table_(table),
+        streams_(texts.requests.size() == 1),
+        lines_(texts.requests.size()),
+        progress_("generate", 0, static_cast<int64_t>(lines_.size()) * options.tokens, quiet || streams_) {
+    for (size_t i = 0; i < lines_.size(); ++i) begin(i);
   }
 
-  /// The logits for the byte after the prompt: f32 [batch, 256].
-  Tensor begin() { return read_again(model_->config().context); }
-
-  /// The logits after one more byte per text. When the context is full, it restarts from its second half.
-  Tensor write(const std::string& bytes) {
-    for (size_t i = 0; i < texts_.size(); ++i) texts_[i].push_back(bytes[i]);
-    if (cache_->length() == cache_->capacity()) return read_again(std::max<int64_t>(1, model_->config().context / 2));
-    return read(1);
-  }
-
- private:
-  Tensor read_again(int64_t at_most) {
-    cache_->truncate(0);
-    return read(std::min<int64_t>(at_most, static_cast<int64_t>(texts_[0].size())));
-  }
-  /// Runs the model on the last `count` bytes of every text.
-  Tensor read(int64_t count) {
-    const Tensor tokens = empty({static_cast<int64_t>(texts_.size()), count}, {kI64, kCPU});
-    int64_t* token = tokens.data<int64_t>();
-    for (const std::string& text : texts_)
-      for (size_t i = text.size() - static_cast<size_t>(count); i < text.size(); ++i)
-        *token++ = static_cast<unsigned char>(text[i]);
-    return model_->forward(tokens.to(default_device()), *cache_).to(kF32);
-  }
-
-  std::vector<std::string> texts_;
-  std::unique_ptr<nn::GPT> model_;
-  std::unique_ptr<nn::KVCache> cache_;
-};
-
-/// Draws the next byte of every text.
-class Sampler {
- public:
-  explicit Sampler(const GenerateOptions& options, uint64_t seed)
-      : seed_(seed),
-        temperature_(full({options.batch}, options.temperature, {kF32, default_device()})),
-        top_k_(full({options.batch}, std::min<int64_t>(options.top_k, INT32_MAX), {kI32, default_device()})),
-        top_p_(full({options.batch}, options.top_p, {kF32, default_device()})) {}
-
-  /// position: how many bytes were drawn before. One draw per position and one random block per text: a text does not
-  /// depend on how many are generated with it.
-  std::string draw(const Tensor& logits, int64_t position) const {
-    const Tensor uniform = empty({logits.size(0)}, {kF64, kCPU});
-    for (int64_t i = 0; i < uniform.numel(); ++i) {
-      const formula::Words4 words =
-          formula::random_block({seed_, static_cast<uint64_t>(position)}, static_cast<uint64_t>(i));
-      uniform.data<double>()[i] = formula::unit_f64(words.word[0], words.word[1]);
+  void run(generate::Engine& engine) {
+    std::vector<size_t> texts;  // by the number of their request
+    const auto start = Clock::now();
+    for (size_t i = 0; i < lines_.size(); ++i) {
+      generate::Request& r = texts_.requests[i];
+      r.limit = options_.tokens;
+      if (texts_.ended[i]) continue;
+      engine.submit(r);
+      texts.push_back(i);
     }
-    const std::vector<int64_t> tokens =
-        sample_tokens(logits, temperature_, top_k_, top_p_, uniform.to(default_device())).to_vector<int64_t>();
-    return {tokens.begin(), tokens.end()};
+    while (!engine.idle())
+      for (const generate::Update& update : engine.step()) {
+        take(texts[static_cast<size_t>(update.request)], update);
+        if (first_s == 0 && written > 0) first_s = seconds_since(start);
+      }
+    seconds = seconds_since(start);
   }
 
- private:
-  uint64_t seed_;
-  Tensor temperature_, top_k_, top_p_;
-};
+  nlohmann::ordered_json finish() {
+    nlohmann::ordered_json all = nlohmann::ordered_json::array();
+    for (size_t i = 0; i < lines_.size(); ++i) {
+      const std::string rest = lines_[i].finish();
+      if (streams_)
+        show(rest + "\n");
+      else
+        table_.print("{}--- {} ---\n{}{}\n", i ? "\n" : "", i + 1, echoed_[i], lines_[i].printed);
+      all.push_back(lines_[i].printed);
+    }
+    return all;
+  }
 
-/// Prints a piece of text at once.
-void show(const Table& table, const std::string& text) {
-  write(table.stream(), text);
-  if (table.stream() == stdout) flush_standard_output();
-}
+  int64_t written = 0;
+  double seconds = 0, first_s = 0;
+
+ private:
+  /// Echoes the prompt. What was drawn before is echoed too, but for what the stop or a character may still need.
+  void begin(size_t i) {
+    const generate::Request& r = texts_.requests[i];
+    const size_t prompt = r.tokens.size() - static_cast<size_t>(r.drawn);
+    std::string echo;
+    for (size_t k = 0; k < prompt; ++k) echo.push_back(static_cast<char>(r.tokens[k]));
+    for (size_t k = prompt; k < r.tokens.size(); ++k)
+      echo += lines_[i].add(static_cast<unsigned char>(r.tokens[k]), texts_.stop);
+    lines_[i].printed.clear();
+    echoed_.push_back(options_.echo ? echo : "");
+    if (streams_) show(echoed_[i]);
+  }
+
+  void take(size_t i, const generate::Update& update) {
+    for (const int64_t token : update.tokens) {
+      const std::string visible = lines_[i].add(static_cast<unsigned char>(token), texts_.stop);
+      if (streams_) show(visible);
+    }
+    generate::Request& r = texts_.requests[i];
+    r.tokens.insert(r.tokens.end(), update.tokens.begin(), update.tokens.end());
+    r.drawn += static_cast<int64_t>(update.tokens.size());
+    if (update.end == generate::End::stop) texts_.ended[i] = true;
+    written += static_cast<int64_t>(update.tokens.size());
+    progress_.update(written, "");
+  }
+
+  /// Prints a piece of text at once.
+  void show(const std::string& text) {
+    write(table_.stream(), text);
+    if (table_.stream() == stdout) flush_standard_output();
+  }
+
+  Texts& texts_;
+  const GenerateOptions& options_;
+  const Table& table_;
+  const bool streams_;
+  std::vector<Line> lines_;
+  std::vector<std::string> echoed_;
+  Progress progress_;
+};
 
 }  // namespace
 
 int run_generate(const GenerateOptions& options, const CommonOptions& common) {
-  require<ValueError>(!options.prompt.empty(),
-                      "generate: the prompt is empty; expected at least one byte to go on from");
   require_writable(common.json);
-  Writer writer(find_checkpoint(options.checkpoint, "generate"), options.prompt, options.batch);
-  const Sampler sampler(options, common.seed);
-  const Table table{common.json};
-  const bool streams = options.batch == 1;
-
-  std::vector<Line> lines(static_cast<size_t>(options.batch));
-  std::string next;
-  if (streams && options.echo) show(table, options.prompt);
-  const auto start = Clock::now();
-  double first_s = 0;
-  int64_t written = 0;
-  for (int64_t position = 0; position < options.tokens; ++position) {
-    const Tensor logits = position == 0 ? writer.begin() : writer.write(next);
-    next = sampler.draw(logits, position);
-    bool all_stopped = true;
-    for (size_t i = 0; i < lines.size(); ++i) {
-      if (lines[i].stopped) continue;
-      const std::string visible = lines[i].add(static_cast<unsigned char>(next[i]), options.stop);
-      if (streams) show(table, visible);
-      ++written;
-      all_stopped &= lines[i].stopped;
-    }
-    if (position == 0) first_s = seconds_since(start);
-    if (all_stopped) break;
+  require_writable(options.save);
+  Texts texts = options.resume.empty() ? texts_of(options, common.seed) : load_texts(options.resume);
+  const std::unique_ptr<nn::GPT> model = load_model(find_checkpoint(options.checkpoint, "generate"));
+  generate::Engine engine(*model, engine_options(texts, options));
+  const Table table{common.json, options.save};
+  nlohmann::ordered_json printed;
+  double first_s, seconds;
+  int64_t written;
+  {
+    Writer writer(texts, options, table, common.quiet);
+    writer.run(engine);
+    printed = writer.finish();
+    first_s = writer.first_s, seconds = writer.seconds, written = writer.written;
   }
-  const double seconds = seconds_since(start);
+  save_texts(options.save, texts);
 
-  nlohmann::ordered_json texts = nlohmann::ordered_json::array();
-  for (size_t i = 0; i < lines.size(); ++i) {
-    const std::string rest = lines[i].finish();
-    if (streams)
-      show(table, rest + "\n");
-    else
-      table.print("{}--- {} ---\n{}{}\n", i ? "\n" : "", i + 1, options.echo ? options.prompt : "", lines[i].printed);
-    texts.push_back(lines[i].printed);
-  }
-  const double speed = static_cast<double>(written) / seconds,
-               after_first = static_cast<double>(written) - static_cast<double>(lines.size());
-  const double latency_ms =
-      after_first > 0 ? 1e3 * (seconds - first_s) * static_cast<double>(lines.size()) / after_first : 0;
+  const auto lines = static_cast<double>(texts.requests.size());
+  const double speed = static_cast<double>(written) / seconds, after_first = static_cast<double>(written) - lines;
+  const double latency_ms = after_first > 0 ? 1e3 * (seconds - first_s) * lines / after_first : 0;
   if (!common.quiet)
     fmt::print(stderr, "{} bytes in {}: {}, first after {}, then one every {}\n", written, duration_text(1e6 * seconds),
                quantity(speed, " tokens/s"), duration_text(1e6 * first_s), duration_text(1e3 * latency_ms));
-  write_json(common.json, {{"texts", texts},
+  const generate::EngineStats stats = engine.stats();
+  write_json(common.json, {{"texts", printed},
                            {"tokens", written},
                            {"seconds", seconds},
                            {"tokens_per_s", speed},
                            {"first_ms", 1e3 * first_s},
-                           {"latency_ms", latency_ms}});
+                           {"latency_ms", latency_ms},
+                           {"steps", stats.steps},
+                           {"prefilled", stats.prefilled},
+                           {"waits", stats.waits}});
   return 0;
 }
 

@@ -23,7 +23,7 @@ void handle(int signal) {
     g_first = now;
   } else if (int64_t{now.tv_sec - g_first.tv_sec} * 1'000'000'000 + (now.tv_nsec - g_first.tv_nsec) > kSamePressNs) {
     ::signal(signal, SIG_DFL);
-    raise(signal);
+    ::raise(signal);
   }
   g_raised = signal;
 }

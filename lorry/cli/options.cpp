@@ -232,31 +232,52 @@ void add_generate(CLI::App& app, GenerateOptions& o) {
   app.add_option("--checkpoint", o.checkpoint, "Folder that `lorry train` wrote, or the checkpoint in it")
       ->required()
       ->type_name("DIR");
-  app.add_option("--prompt", o.prompt, "Text to go on from (default: a line break)")->type_name("TEXT");
   app.add_option("--tokens", o.tokens, "Bytes to write")
       ->capture_default_str()
       ->check(whole(1, int64_t{1} << 40))
       ->type_name("N");
-  app.add_option("--temperature", o.temperature,
-                 "0 always takes the most likely byte; 1 samples from the model's probabilities")
-      ->capture_default_str()
-      ->check(between(0, 100))
-      ->type_name("T");
-  app.add_option("--top-k", o.top_k, "Sample among the K likeliest; 0 for all")
-      ->capture_default_str()
-      ->check(whole(0))
-      ->type_name("K");
-  app.add_option("--top-p", o.top_p, "Sample among the likeliest that together have probability P")
-      ->capture_default_str()
-      ->check(between(1e-6, 1))
-      ->type_name("P");
-  app.add_option("--batch", o.batch, "Texts written side by side; printed one after the other when there are several")
-      ->capture_default_str()
-      ->check(whole(1, 4096))
-      ->type_name("N");
-  app.add_option("--stop", o.stop, "End before TEXT where it appears")->type_name("TEXT");
+  std::vector<const CLI::Option*> settings = {
+      app.add_option("--prompt", o.prompts,
+                     "Text to go on from (default: a line break); given several times, all are written side by side")
+          ->type_name("TEXT")
+          ->expected(1)
+          ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll),
+      app.add_option("--temperature", o.temperature,
+                     "0 always takes the most likely byte; 1 samples from the model's probabilities")
+          ->capture_default_str()
+          ->check(between(0, 100))
+          ->type_name("T"),
+      app.add_option("--top-k", o.top_k, "Sample among the K likeliest; 0 for all")
+          ->capture_default_str()
+          ->check(whole(0))
+          ->type_name("K"),
+      app.add_option("--top-p", o.top_p, "Sample among the likeliest that together have probability P")
+          ->capture_default_str()
+          ->check(between(1e-6, 1))
+          ->type_name("P"),
+      app.add_option("--repetition-penalty", o.repetition_penalty,
+                     "Make bytes of the text so far less likely: above 1; 1 changes nothing")
+          ->capture_default_str()
+          ->check(between(1e-3, 1000))
+          ->type_name("R"),
+      app.add_option("--stop", o.stop, "End before TEXT where it appears")->type_name("TEXT"),
+      app.add_option("--batch", o.batch,
+                     "Texts of each prompt, written side by side; several are printed one after the other")
+          ->capture_default_str()
+          ->check(whole(1, 4096))
+          ->type_name("N")};
   app.add_flag_callback(
       "--no-echo", [&o] { o.echo = false; }, "Do not print the prompt");
+  app.add_flag("--fast", o.fast,
+               "Let a text depend, where two bytes are nearly as likely, on what is written with it: faster");
+  app.add_option("--save", o.save, "Write the texts and their settings to FILE, for --resume")->type_name("FILE");
+  app.add_option("--resume", o.resume, "Go on with the texts that --save wrote, with their settings and seed")
+      ->type_name("FILE");
+  app.callback([&app, settings] {
+    if (app.count("--resume") == 0) return;
+    for (const CLI::Option* option : settings)
+      if (option->count()) throw CLI::ExcludesError("--resume", option->get_name());
+  });
 }
 
 std::vector<std::string> suite_names() {

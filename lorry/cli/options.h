@@ -62,10 +62,12 @@ struct TrainOptions {
 };
 
 struct GenerateOptions {
-  std::string checkpoint, prompt = "\n", stop;
+  std::string checkpoint, stop, save, resume;
+  std::vector<std::string> prompts{"\n"};
   int64_t tokens = 256, batch = 1, top_k = 0;
-  double temperature = 1.0, top_p = 1.0;
+  double temperature = 1.0, top_p = 1.0, repetition_penalty = 1.0;
   bool echo = true;
+  bool fast = false;  ///< without batch invariance
 };
 
 struct BenchOptions {

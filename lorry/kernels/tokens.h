@@ -1,6 +1,7 @@
 #pragma once
 
-// From logits to tokens: the penalty of tokens that were seen, and the draw of the next one.
+// From logits to tokens: the penalty of tokens that were seen, the draw of the next one, and what a sequence does with
+// it.
 
 #include "lorry/device/stream.h"
 #include "lorry/kernels/common/array.h"
@@ -30,12 +31,30 @@ struct TokenPenalty {
   Array penalty;  ///< contiguous [n] f32
 };
 
+/// Takes up one drawn token a row (ops/tokens.h). Any strides. Rows with a negative slot stay as they are.
+struct SequenceAdvance {
+  Array next;       ///< [n] i64
+  Array tokens;     ///< [n] i64, written, as what follows
+  Array positions;  ///< [n] i32
+  Array slots;      ///< [n] i32
+  Array drawn;      ///< [n] i64
+  Array uniform;    ///< [n] f64
+  Array outputs;    ///< [n, w] i64
+  Array seen;       ///< [sequences, vocab] bool; [0, 0]: none
+  Array limits;     ///< [n] i64, read, as what follows
+  Array keys;       ///< [n, 2] i64
+  Array stops;      ///< [n, m, l] i64
+};
+
 struct TokenKernels {
   /// The tokens are the same on all devices. For a row whose logits are all NaN or -infinity the CPU throws ValueError;
   /// CUDA reports it (device/cuda/device_assert.h) and gives 0.
   void (*sample)(const TokenSampling&, Stream);
   /// For a slot that does not exist the CPU throws IndexError; CUDA reports it and copies the row.
   void (*penalise)(const TokenPenalty&, Stream);
+  /// For a slot or token that `seen` lacks the CPU throws IndexError, before anything is written; CUDA reports it and
+  /// leaves the row.
+  void (*advance)(const SequenceAdvance&, Stream);
 };
 
 }  // namespace lorry::kernels

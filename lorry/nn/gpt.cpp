@@ -68,18 +68,13 @@ int64_t parameter_count(const GPTConfig& c) {
   return embeddings + c.layers * block + norm + (c.tie_weights ? 0 : c.vocab * w);
 }
 
-KVCache::KVCache(const GPTConfig& config, int64_t batch, const Options& options)
-    : capacity_(checked(config).context), batch_(batch) {
-  require<ValueError>(batch > 0, "KVCache: batch is not positive; got {}", batch);
-  for (int64_t i = 0; i < config.layers; ++i) {
-    const Dims sizes = {batch, config.heads, config.context, config.width / config.heads};
-    layers_.push_back({zeros(sizes, options), zeros(sizes, options)});
-  }
-}
-
-void KVCache::truncate(int64_t length) {
-  require<IndexError>(length >= 0 && length <= length_, "KVCache: cannot keep {} positions of {}", length, length_);
-  length_ = length;
+PagedCache::PagedCache(const GPTConfig& config, int64_t blocks, int64_t block_size, const Options& options) {
+  checked(config);
+  require<ValueError>(blocks > 0 && block_size > 0,
+                      "PagedCache: no room for a position; got {} blocks of {}; expected at least one of each", blocks,
+                      block_size);
+  const Dims sizes = {blocks, block_size, config.heads, config.width / config.heads};
+  for (int64_t i = 0; i < config.layers; ++i) layers_.push_back({zeros(sizes, options), zeros(sizes, options)});
 }
 
 CausalSelfAttention::CausalSelfAttention(const GPTConfig& c, const Options& options)
@@ -97,9 +92,10 @@ Tensor CausalSelfAttention::project(const Tensor& x, const Rotation* rotation) c
   const detail::ShapesOnly shapes;
   const Tensor packed = qkv.forward(x);
   if (rotation == nullptr) return packed;
-  const int64_t b = x.size(0), t = x.size(1), w = x.size(2);
-  const Tensor heads = packed.view({b, t, 3 * heads_, w / heads_});
-  return rotary(heads, rotation->cos, rotation->sin, 2 * heads_).view({b, t, 3 * w});
+  Dims heads = packed.sizes();
+  heads.back() = 3 * heads_;
+  heads.push_back(packed.size(-1) / (3 * heads_));
+  return rotary(packed.view(heads), rotation->cos, rotation->sin, 2 * heads_).view(packed.sizes());
 }
 
 Tensor CausalSelfAttention::forward(const Tensor& x, const Rotation* rotation) const {
@@ -108,20 +104,25 @@ Tensor CausalSelfAttention::forward(const Tensor& x, const Rotation* rotation) c
   return residual_dropout_.forward(projection.forward(packed_attention(project(x, rotation), heads_, options)));
 }
 
-Tensor CausalSelfAttention::forward(const Tensor& x, const Rotation* rotation, const KVCache::Layer& cache,
-                                    int64_t first) const {
+Tensor CausalSelfAttention::project_and_store(const Tensor& x, const Rotation* rotation, const PagedBatch& rows,
+                                              const PagedCache::Layer& cache) const {
+  const Tensor parts = project(x, rotation).view({x.size(0), 3, heads_, x.size(1) / heads_});
+  paged_write(cache.k, cache.v, parts.select(1, 1), parts.select(1, 2), rows.block_table, rows.slots, rows.positions);
+  return parts.select(1, 0);
+}
+
+Tensor CausalSelfAttention::forward(const Tensor& x, const Rotation* rotation, const PagedBatch& rows,
+                                    const PagedCache::Layer& cache) const {
   const Scope here = scope();
-  const int64_t b = x.size(0), t = x.size(1), w = x.size(2), end = first + t;
-  const Tensor parts = project(x, rotation).view({b, t, 3, heads_, w / heads_});
-  const auto part = [&](int64_t i) { return parts.select(2, i).transpose(1, 2); };
-  cache.k.narrow(2, first, t).copy_(part(1));
-  cache.v.narrow(2, first, t).copy_(part(2));
-  // A single position attends to everything before it. Several positions after others need a mask, because causal
-  // counts queries and keys from 0.
-  const Tensor mask = t > 1 && first > 0 ? ones({t, end}, {kBool, x.device()}).tril(first) : Tensor();
-  const Tensor seen = scaled_dot_product_attention(part(0), cache.k.narrow(2, 0, end), cache.v.narrow(2, 0, end), mask,
-                                                   {.causal = t > 1 && first == 0});
-  return projection.forward(seen.transpose(1, 2).reshape({b, t, w}));
+  const Tensor q = project_and_store(x, rotation, rows, cache);
+  const Tensor seen = paged_attention(q, cache.k, cache.v, rows.block_table, rows.slots, rows.positions);
+  return projection.forward(seen.view(x.sizes()));
+}
+
+void CausalSelfAttention::store(const Tensor& x, const Rotation* rotation, const PagedBatch& rows,
+                                const PagedCache::Layer& cache) const {
+  const Scope here = scope();
+  project_and_store(x, rotation, rows, cache);
 }
 
 MLP::MLP(const GPTConfig& c, const Options& options)
@@ -153,9 +154,10 @@ Tensor Block::forward(const Tensor& x, const Rotation* rotation) const {
   return middle + mlp.forward(norm2.forward(middle));
 }
 
-Tensor Block::forward(const Tensor& x, const Rotation* rotation, const KVCache::Layer& cache, int64_t first) const {
+Tensor Block::forward(const Tensor& x, const Rotation* rotation, const PagedBatch& rows,
+                      const PagedCache::Layer& cache) const {
   const Scope here = scope();
-  const Tensor middle = x + attention.forward(norm1.forward(x), rotation, cache, first);
+  const Tensor middle = x + attention.forward(norm1.forward(x), rotation, rows, cache);
   return middle + mlp.forward(norm2.forward(middle));
 }
 
@@ -190,31 +192,36 @@ GPT::GPT(const GPTConfig& config, const Options& options)
   if (head_.defined()) head_.normal_(0, kStd);
 }
 
-Tensor GPT::embed(const Tensor& indices, int64_t first) const {
+Tensor GPT::embed(const Tensor& indices) const {
   require<ShapeError>(indices.defined() && indices.dim() == 2 && indices.size(1) > 0,
                       "GPT: tokens have no shape [b, t]; got {}",
                       indices.defined() ? describe(indices) : "an undefined tensor");
   const int64_t t = indices.size(1);
-  require<IndexError>(first + t <= config_.context,
-                      "GPT: more positions than the context; got {} after {}; expected at most {}", t, first,
+  require<IndexError>(t <= config_.context, "GPT: more positions than the context; got {}; expected at most {}", t,
                       config_.context);
-  Tensor x = tokens.forward(indices);
-  if (config_.scale_embeddings) x = x * std::sqrt(static_cast<double>(config_.width));
-  return dropout_.forward(positions ? x + positions->weight.narrow(0, first, t) : x);
+  const Tensor x = embed_tokens(indices);
+  return dropout_.forward(positions ? x + positions->weight.narrow(0, 0, t) : x);
 }
 
-std::optional<Rotation> GPT::rotation(int64_t first, int64_t count) const {
+Tensor GPT::embed_tokens(const Tensor& indices) const {
+  const Tensor x = tokens.forward(indices);
+  return config_.scale_embeddings ? x * std::sqrt(static_cast<double>(config_.width)) : x;
+}
+
+std::optional<Rotation> GPT::rotation() const {
   if (!config_.rotary) return std::nullopt;
   // The tables keep the dtype of the constructor; a model converted to or from f64 needs others.
   const DType dtype = tokens.weight.dtype() == kF64 ? kF64 : kF32;
-  return Rotation{rotation_.cos.narrow(0, first, count).to(dtype), rotation_.sin.narrow(0, first, count).to(dtype)};
+  return Rotation{rotation_.cos.to(dtype), rotation_.sin.to(dtype)};
 }
 
 Tensor GPT::features(const Tensor& indices) const {
   const detail::ShapesOnly shapes;
-  Tensor x = embed(indices, 0);
-  const std::optional<Rotation> turn = rotation(0, indices.size(1));
-  for (const Block& block : blocks) x = block.forward(x, turn ? &*turn : nullptr);
+  Tensor x = embed(indices);
+  const std::optional<Rotation> all = rotation();
+  const auto first = [&](const Tensor& table) { return table.narrow(0, 0, indices.size(1)); };
+  const Rotation turn = all ? Rotation{first(all->cos), first(all->sin)} : Rotation{};
+  for (const Block& block : blocks) x = block.forward(x, all ? &turn : nullptr);
   return norm.forward(x);
 }
 
@@ -233,21 +240,34 @@ Tensor GPT::loss(const Tensor& indices, const Tensor& targets) const {
                        logits.dtype() == kF64 ? kF64 : kF32);
 }
 
-Tensor GPT::forward(const Tensor& indices, KVCache& cache) const {
+Tensor GPT::run(const PagedBatch& rows, const PagedCache& cache, bool prefills) const {
+  const NoGrad quiet;
+  require<ShapeError>(rows.tokens.defined() && rows.tokens.dim() == 1,
+                      "GPT: tokens of a flat batch have no shape [n]; got {}",
+                      rows.tokens.defined() ? describe(rows.tokens) : "an undefined tensor");
+  require<ShapeError>(cache.layers().size() == blocks.size(),
+                      "GPT: the cache is of another model; got {} layers; expected {}", cache.layers().size(),
+                      blocks.size());
+  Tensor x = embed_tokens(rows.tokens);
+  if (positions) x = x + positions->forward(rows.positions);
+  std::optional<Rotation> turn = rotation();
+  if (turn) turn = Rotation{turn->cos.index_select(0, rows.positions), turn->sin.index_select(0, rows.positions)};
+  const Rotation* const by = turn ? &*turn : nullptr;
+  const size_t whole = blocks.size() - (prefills ? 1 : 0);
+  for (size_t i = 0; i < whole; ++i) x = blocks[i].forward(x, by, rows, cache.layers()[i]);
+  if (prefills) blocks.back().attention.store(blocks.back().norm1.forward(x), by, rows, cache.layers().back());
+  return x;
+}
+
+Tensor GPT::forward(const PagedBatch& rows, const PagedCache& cache) const {
   const Scope here = scope();
   const NoGrad quiet;
-  require<ShapeError>(cache.layers_.size() == blocks.size(),
-                      "GPT: the cache is of another model; got {} layers; expected {}", cache.layers_.size(),
-                      blocks.size());
-  Tensor x = embed(indices, cache.length_);
-  require<ShapeError>(indices.size(0) == cache.batch_,
-                      "GPT: the cache is for another batch; got tokens: {} and a cache for {}", indices, cache.batch_);
-  const std::optional<Rotation> turn = rotation(cache.length_, indices.size(1));
-  for (size_t i = 0; i < blocks.size(); ++i)
-    x = blocks[i].forward(x, turn ? &*turn : nullptr, cache.layers_[i], cache.length_);
-  cache.length_ += indices.size(1);
-  // Only the last position is needed, so the head, a third of the work for a byte vocabulary, runs once.
-  return linear(norm.forward(x.select(1, -1)), head());
+  return linear(norm.forward(run(rows, cache, false)), head());
+}
+
+void GPT::prefill(const PagedBatch& rows, const PagedCache& cache) const {
+  const Scope here = scope();
+  run(rows, cache, true);
 }
 
 }  // namespace lorry::nn

@@ -5,8 +5,9 @@
 //
 //   GPT model(gpt_preset("nano"));
 //   Tensor loss = model.loss(tokens, targets);        // training
-//   KVCache cache(model.config(), 1);                 // generation: one position at a time
-//   Tensor logits = model.forward(prompt, cache);
+//   Tensor logits = model.forward(tokens);
+//
+// Text is generated with generate/engine.h, which keeps the keys and values of earlier positions in a PagedCache.
 
 #include <deque>
 #include <optional>
@@ -39,26 +40,30 @@ GPTConfig gpt_preset(std::string_view name);
 /// The number of parameters of a GPT of this shape; shared ones count once. Builds nothing.
 int64_t parameter_count(const GPTConfig& config);
 
-/// The keys and values of earlier positions, so that a new position costs the work of one. Memory for the whole context
-/// is allocated once.
-class KVCache {
+/// The keys and values of earlier positions of several sequences, so that a new position costs the work of one. They
+/// lie in blocks of positions, which sequences take as they need them (Kwon et al. 2023, PagedAttention).
+class PagedCache {
  public:
-  KVCache(const GPTConfig& config, int64_t batch, const Options& options = {});
-
   struct Layer {
-    Tensor k, v;  ///< [batch, heads, context, width / heads]
+    Tensor k, v;  ///< [blocks, block_size, heads, width / heads]
   };
-  /// The number of filled positions.
-  int64_t length() const { return length_; }
-  int64_t capacity() const { return capacity_; }
-  int64_t batch() const { return batch_; }
-  /// Removes all positions, or those from `length` on.
-  void truncate(int64_t length = 0);
+
+  /// Throws ValueError for sizes that are not positive, and OutOfMemory.
+  PagedCache(const GPTConfig& config, int64_t blocks, int64_t block_size = 16, const Options& options = {});
+  const std::vector<Layer>& layers() const { return layers_; }
+  int64_t blocks() const { return layers_[0].k.size(0); }
+  int64_t block_size() const { return layers_[0].k.size(1); }
 
  private:
-  friend class GPT;
   std::vector<Layer> layers_;
-  int64_t length_ = 0, capacity_, batch_;
+};
+
+/// A flat batch of positions of several sequences, as in ops/paged_attention.h.
+struct PagedBatch {
+  Tensor tokens;       ///< [n] i64 or i32
+  Tensor positions;    ///< [n] i32: where in its sequence each token stands
+  Tensor slots;        ///< [n] i32: which sequence it belongs to; negative: a padding row
+  Tensor block_table;  ///< [sequences, max_blocks] i32: the blocks of each sequence in the cache
 };
 
 /// Self-attention in which a position attends to itself and to earlier positions.
@@ -67,14 +72,22 @@ class CausalSelfAttention : public Layer<CausalSelfAttention> {
   CausalSelfAttention(const GPTConfig& config, const Options& options);
   /// x: [b, t, width]; rotation: null if positions are not rotary.
   Tensor forward(const Tensor& x, const Rotation* rotation = nullptr) const;
-  /// The same for positions from `first` on. Their keys and values are written to the cache.
-  Tensor forward(const Tensor& x, const Rotation* rotation, const KVCache::Layer& cache, int64_t first) const;
+  /// The same for the rows of a flat batch, x: [n, width], whose keys and values are written to the cache. rotation: of
+  /// each row's position.
+  Tensor forward(const Tensor& x, const Rotation* rotation, const PagedBatch& rows,
+                 const PagedCache::Layer& cache) const;
+  /// Writes the keys and values of the rows only.
+  void store(const Tensor& x, const Rotation* rotation, const PagedBatch& rows, const PagedCache::Layer& cache) const;
 
   Linear qkv, projection;
 
  private:
-  /// [b, t, 3 * width]: queries and keys, rotated, and values.
+  /// x: [b, t, width], or the rows [n, width] of a flat batch. The last dimension becomes 3 * width: queries and keys,
+  /// rotated, and values.
   Tensor project(const Tensor& x, const Rotation* rotation) const;
+  /// The same for a flat batch, with keys and values written to the cache. Returns the queries: [n, heads, d].
+  Tensor project_and_store(const Tensor& x, const Rotation* rotation, const PagedBatch& rows,
+                           const PagedCache::Layer& cache) const;
 
   int64_t heads_;
   double dropout_;
@@ -98,7 +111,8 @@ class Block : public Layer<Block> {
  public:
   Block(const GPTConfig& config, const Options& options);
   Tensor forward(const Tensor& x, const Rotation* rotation = nullptr) const;
-  Tensor forward(const Tensor& x, const Rotation* rotation, const KVCache::Layer& cache, int64_t first) const;
+  Tensor forward(const Tensor& x, const Rotation* rotation, const PagedBatch& rows,
+                 const PagedCache::Layer& cache) const;
 
   LayerNorm norm1;
   CausalSelfAttention attention;
@@ -118,9 +132,14 @@ class GPT : public Layer<GPT> {
   Tensor forward(const Tensor& tokens) const;
   /// The mean cross entropy of the next tokens, in nats, in f32 (f64 for f64). targets: [b, t] i64; -100 is ignored.
   Tensor loss(const Tensor& tokens, const Tensor& targets) const;
-  /// The logits [b, vocab] after the last of these tokens, which follow the positions in the cache and are added to it.
-  /// Records no gradients. Throws IndexError if the cache has no room for them.
-  Tensor forward(const Tensor& tokens, KVCache& cache) const;
+  /// The logits [n, vocab] after each row. A row attends to its sequence's positions in the cache up to its own, which
+  /// is written to it: rows of one batch see each other, and their order does not matter. The logits of padding rows
+  /// mean nothing. Within a BatchInvariant scope (ops/batch_invariant.h) the bits of a row depend on the tokens of its
+  /// sequence alone. Records no gradients. Throws IndexError for what does not exist (ops/paged_attention.h),
+  /// ShapeError and DTypeError.
+  Tensor forward(const PagedBatch& rows, const PagedCache& cache) const;
+  /// Writes the keys and values of the rows to the cache, for rows whose logits are not needed.
+  void prefill(const PagedBatch& rows, const PagedCache& cache) const;
 
   Embedding tokens;
   std::optional<Embedding> positions;  ///< absent with rotary positions
@@ -128,9 +147,13 @@ class GPT : public Layer<GPT> {
   LayerNorm norm;
 
  private:
-  Tensor embed(const Tensor& indices, int64_t first) const;
-  /// The rotation of `count` positions from `first` on; none if positions are learned.
-  std::optional<Rotation> rotation(int64_t first, int64_t count) const;
+  Tensor embed(const Tensor& indices) const;
+  Tensor embed_tokens(const Tensor& indices) const;
+  /// The rotation of all positions; none if positions are learned.
+  std::optional<Rotation> rotation() const;
+  /// The output of the last block for a flat batch. prefills: the last block stores keys and values only, and the
+  /// result means nothing.
+  Tensor run(const PagedBatch& rows, const PagedCache& cache, bool prefills) const;
   /// The input of the head: [b, t, width].
   Tensor features(const Tensor& indices) const;
   const Tensor& head() const { return config_.tie_weights ? tokens.weight : head_; }

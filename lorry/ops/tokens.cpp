@@ -1,5 +1,7 @@
 #include "lorry/ops/tokens.h"
 
+#include <array>
+
 #include "lorry/base/events.h"
 #include "lorry/kernels/tokens.h"
 #include "lorry/ops/array.h"
@@ -32,6 +34,40 @@ Tensor with_rows(const Tensor& x) {
   if (x.numel() == 0 || x.stride(1) == 1) return x;
   events::emit(events::Kind::hidden_copy, t_operator, "the rows of an operand have no unit stride");
   return x.contiguous();
+}
+
+void require_sequence_part(const Tensor& x, const char* name, DType dtype, const Tensor& next, int64_t rank) {
+  require_defined(x, name);
+  require_same_device(x, next);
+  require<DTypeError>(x.dtype() == dtype, "{} has another dtype; got {}; expected {}", name, x, dtype);
+  require<ShapeError>(x.dim() == rank && x.size(0) == next.size(0),
+                      "{} does not fit; got {} for next: {}; expected {} dimensions, the first of size {}", name, x,
+                      next, rank, next.size(0));
+}
+
+void require_sequences(const SequenceRows& rows, const Tensor& next) {
+  require_defined(next, "next");
+  require<DTypeError>(next.dtype() == kI64, "next is not i64; got {}", next);
+  require<ShapeError>(next.dim() == 1, "next is no vector; got {}; expected a token for each row", next);
+  require_sequence_part(rows.tokens, "tokens", kI64, next, 1);
+  require_sequence_part(rows.positions, "positions", kI32, next, 1);
+  require_sequence_part(rows.slots, "slots", kI32, next, 1);
+  require_sequence_part(rows.drawn, "drawn", kI64, next, 1);
+  require_sequence_part(rows.uniform, "uniform", kF64, next, 1);
+  require_sequence_part(rows.outputs, "outputs", kI64, next, 2);
+  require_sequence_part(rows.limits, "limits", kI64, next, 1);
+  require_sequence_part(rows.keys, "keys", kI64, next, 2);
+  require_sequence_part(rows.stops, "stops", kI64, next, 3);
+  require<ShapeError>(rows.keys.size(1) == 2, "keys do not fit; got {}; expected [{}, 2]", rows.keys, next.size(0));
+  require<ShapeError>(rows.outputs.size(1) > 0 && rows.stops.size(2) <= rows.outputs.size(1),
+                      "outputs hold too few tokens; got {} for stops: {}; expected at least one column, and as many as "
+                      "the longest run",
+                      rows.outputs, rows.stops);
+  require_defined(rows.seen, "seen");
+  require_same_device(rows.seen, next);
+  require<DTypeError>(rows.seen.dtype() == kBool, "seen is not bool; got {}", rows.seen);
+  require<ShapeError>(rows.seen.dim() == 2, "seen is no matrix; got {}; expected [sequences, vocab], or [0, 0]",
+                      rows.seen);
 }
 
 }  // namespace
@@ -81,6 +117,24 @@ Tensor repetition_penalty(const Tensor& logits, const Tensor& seen, const Tensor
         current_stream(logits.device()));
     return out;
   });
+}
+
+void advance_sequences(const SequenceRows& rows, const Tensor& next) {
+  const Running running("advance_sequences");
+  require_sequences(rows, next);
+  const std::array written{rows.tokens, rows.positions, rows.slots, rows.drawn, rows.uniform, rows.outputs, rows.seen};
+  for (const Tensor& x : written) door::require_writable(x);
+  door::call_into(Op::advance_sequences, true, written,
+                  {&rows.tokens, &rows.positions, &rows.slots, &rows.drawn, &rows.uniform, &rows.outputs, &rows.seen,
+                   &rows.limits, &rows.keys, &rows.stops, &next},
+                  [&] {
+                    if (next.numel() == 0) return;
+                    backend(next).tokens->advance(
+                        {array(next), array(rows.tokens), array(rows.positions), array(rows.slots), array(rows.drawn),
+                         array(rows.uniform), array(rows.outputs), array(rows.seen), array(rows.limits),
+                         array(rows.keys), array(rows.stops)},
+                        current_stream(next.device()));
+                  });
 }
 
 }  // namespace lorry

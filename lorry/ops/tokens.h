@@ -31,4 +31,30 @@ Tensor sample_tokens(const Tensor& logits, const Tensor& temperature, const Tens
 /// Throws ShapeError, DTypeError, DeviceError, ValueError, and GradError if a gradient would be needed.
 Tensor repetition_penalty(const Tensor& logits, const Tensor& seen, const Tensor& slots, const Tensor& penalty);
 
+/// What a loop that generates knows of its sequences, on the device: row i is what the next step reads of one sequence.
+struct SequenceRows {
+  Tensor tokens;     ///< [n] i64: the last token
+  Tensor positions;  ///< [n] i32: its position
+  Tensor slots;      ///< [n] i32: the sequence; negative: a padding row, or a sequence that has ended
+  Tensor drawn;      ///< [n] i64: how many tokens were drawn
+  Tensor uniform;    ///< [n] f64: decides the next draw (sample_tokens)
+  Tensor outputs;    ///< [n, w] i64, w at least 1: the last w tokens that were drawn, the k-th in column k % w
+  Tensor seen;       ///< [sequences, vocab] bool: which tokens were drawn, or stood in the prompt; [0, 0]: not wanted
+  Tensor limits;     ///< [n] i64: a sequence ends when so many tokens are drawn
+  /// [n, 2] i64: where uniforms come from. That of draw k is the f64 of block keys[i, 1] of the draw with seed keys[i,
+  /// 0] and offset k (formula/philox.h).
+  Tensor keys;
+  /// [n, m, l] i64, l at most w: a sequence ends behind any of these m runs of tokens. Shorter runs are preceded by
+  /// negative numbers; a run of nothing else is none.
+  Tensor stops;
+};
+
+/// Takes up the tokens that a step has drawn, in place: writes tokens, outputs and seen, counts drawn and positions,
+/// makes the next uniform. A sequence that ends gets a negative slot and position 0, so it is padding in the next step:
+/// the host need not look. Padding rows stay as they are.
+/// next: [n] i64. All contiguous or not, on one device.
+/// A slot or a token that `seen` lacks: on the CPU an IndexError, before anything is written; on a GPU the row stays as
+/// it is, and the next call throws it. Throws ShapeError, DTypeError, DeviceError, ValueError.
+void advance_sequences(const SequenceRows& rows, const Tensor& next);
+
 }  // namespace lorry

@@ -44,6 +44,51 @@ class Generate(CommandTest):
         self.generate("--prompt", "7 is", "--tokens", 30, "--json", "one.json")
         self.assertEqual(json.loads((self.path / "one.json").read_text())["texts"][0], figures["texts"][0])
 
+    def texts(self, *arguments):
+        self.generate(*arguments, "--json", "g.json")
+        return json.loads((self.path / "g.json").read_text())["texts"]
+
+    def test_prompts_of_any_lengths_are_written_side_by_side(self):
+        prompts = ["7 is one", "1", "12 is one more than 11.\n" * 9, "2 "]
+        settings = ("--tokens", 200, "--top-k", 9, "--repetition-penalty", 1.1, "--seed", 3)
+        together = self.texts(*(word for prompt in prompts for word in ("--prompt", prompt)), "--batch", 2, *settings)
+        alone = [self.texts("--prompt", prompt, "--batch", 2, *settings) for prompt in prompts]
+        self.assertEqual(together, [text for two in alone for text in two])
+        self.assertEqual(len(set(together)), 8)
+
+    def test_a_text_goes_on_in_another_process_as_it_would_have(self):
+        settings = ("--prompt", "7 is", "--prompt", "8", "--top-p", 0.9, "--repetition-penalty", 1.2, "--seed", 5)
+        whole = self.texts(*settings, "--tokens", 300)
+        parts = [self.texts(*settings, "--tokens", 70, "--save", "a.json"),
+                 self.texts("--resume", "a.json", "--tokens", 100, "--save", "b.json"),
+                 self.texts("--resume", "b.json", "--tokens", 130, "--seed", 9)]
+        self.assertEqual(["".join(pieces) for pieces in zip(*parts)], whole)
+        self.assertIn("7 is" + parts[0][0], self.generate("--resume", "a.json", "--tokens", 1).out)
+
+    def test_a_text_that_has_met_its_stop_is_not_resumed(self):
+        settings = ("--prompt", "12 is", "--stop", ".", "--temperature", 0.5, "--tokens", 400)
+        stopped, = self.texts(*settings, "--save", "a.json")
+        self.assertLess(len(stopped), 399)
+        self.assertEqual(self.texts("--resume", "a.json"), [""])
+
+    def test_texts_that_cannot_be_resumed_are_refused(self):
+        self.generate("--tokens", 2, "--save", "a.json")
+        text = (self.path / "a.json").read_text()
+        for says, broken in (("cannot read", None), ("a.json", text[:-20]), ("format", text.replace("1", "7", 1)),
+                             ("drawn", text.replace('"drawn":2', '"drawn":"2"')), ("drawn", text.replace("drawn", "d")),
+                             ("drawn", text.replace('"drawn":2', '"drawn":9')), ("a.json", "[]"), ("a.json", "\0"),
+                             ("no byte", text.replace('"tokens":[10', '"tokens":[999')),
+                             ("there is no text", '{"format":1,"stop":[],"texts":[]}')):
+            (self.path / "a.json").unlink(missing_ok=True)
+            if broken is not None:
+                (self.path / "a.json").write_text(broken)
+            self.refused("generate", "--checkpoint", "run", "--resume", "a.json", says=(says,))
+        self.run_lorry("generate", "--checkpoint", "run", "--resume", "a.json", "--top-k", 3, status=2)
+        self.refused("generate", "--checkpoint", "run", "--save", "no/such/file", says=("no/such/file",))
+
+    def test_fast_texts_have_their_lengths(self):
+        self.assertEqual([len(text) > 0 for text in self.texts("--fast", "--batch", 3, "--tokens", 20)], [True] * 3)
+
     def test_greedy_text_does_not_depend_on_the_random_seed(self):
         one, other = (self.generate("--temperature", 0, "--seed", seed).out for seed in (1, 2))
         self.assertEqual(one, other)

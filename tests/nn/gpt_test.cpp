@@ -7,6 +7,7 @@
 
 #include "lorry/autograd/engine.h"
 #include "lorry/device/cpu/team.h"
+#include "lorry/ops/batch_invariant.h"
 #include "lorry/ops/ops.h"
 #include "tests/support/gradcheck.h"
 #include "tests/support/host.h"
@@ -125,34 +126,78 @@ TEST(GPT, gradients_of_every_parameter_are_right) {
   }
 }
 
-TEST(GPT, the_cache_gives_what_the_whole_sequence_gives) {
+/// Rows of a flat batch: (sequence, position) pairs over tokens [sequences, t]. A negative sequence is padding.
+PagedBatch flat_batch(const Tensor& tokens, const Tensor& block_table, const std::vector<std::pair<int, int>>& rows) {
+  std::vector<int64_t> token;
+  std::vector<int> slot, position;
+  for (const auto& [s, p] : rows) {
+    token.push_back(s < 0 ? 0 : tokens[s][p].item<int64_t>());
+    slot.push_back(s);
+    position.push_back(p);
+  }
+  const Dims n = {static_cast<int64_t>(rows.size())};
+  return {from_data(token, n), from_data(position, n), from_data(slot, n), block_table};
+}
+
+/// Three sequences of 6 tokens, whose blocks of 4 positions lie in no order.
+struct Paged {
+  GPT model;
+  Tensor tokens = randint(0, 7, {3, 6}), table = tensor({5, 0, 3, 6, 1, 2}).to(kI32).view({3, 2});
+  PagedCache cache;
+
+  Paged(const GPTConfig& config, DType dtype) : model(config, {.dtype = dtype}), cache(config, 7, 4, {.dtype = dtype}) {
+    model.eval();
+    for (const Tensor& x : model.parameters()) {
+      const Tensor larger = x.detach();
+      larger.mul_(5);  // so that attention is not nearly uniform
+    }
+  }
+  Tensor logits(const std::vector<std::pair<int, int>>& rows) const {
+    return model.forward(flat_batch(tokens, table, rows), cache);
+  }
+};
+
+TEST(GPT, a_flat_batch_gives_what_whole_sequences_give) {
   for (const GPTConfig& config : {kSmallest, kSmallestRotary})
     for (const DType dtype : {kF64, kF32, kBF16}) {
-      const Options options{.dtype = dtype};
-      GPT model(config, options);
-      model.eval();
-      for (const Tensor& x : model.parameters()) {
-        const Tensor larger = x.detach();
-        larger.mul_(5);  // so that attention is not nearly uniform
-      }
-      const Tensor tokens = randint(0, 7, {3, 6});
-      const Tensor whole = model.forward(tokens).detach().to(kF64);
-      for (const std::vector<int64_t>& pieces : {std::vector<int64_t>{1, 1, 1, 1, 1, 1}, {6}, {3, 1, 2}, {2, 4}}) {
-        KVCache cache(config, 3, options);
-        int64_t at = 0;
-        for (const int64_t n : pieces) {
-          const Tensor logits = model.forward(tokens.narrow(1, at, n), cache);
-          at += n;
-          EXPECT_EQ(cache.length(), at);
-          EXPECT_FALSE(logits.requires_grad());
-          const double difference = logits.to(kF64).sub(whole.select(1, at - 1)).abs().max().item<double>();
-          EXPECT_LT(difference, dtype == kF64 ? 1e-12 : dtype == kF32 ? 1e-4 : 0.2) << name(dtype) << " at " << at;
+      const Paged paged(config, dtype);
+      const Tensor whole = paged.model.forward(paged.tokens).detach().to(kF64);
+      const auto expect_logits = [&](const std::vector<std::pair<int, int>>& rows) {
+        const Tensor logits = paged.logits(rows);
+        EXPECT_FALSE(logits.requires_grad());
+        for (size_t i = 0; i < rows.size(); ++i) {
+          const auto [s, p] = rows[i];
+          if (s < 0) continue;
+          const double difference =
+              logits[static_cast<int64_t>(i)].to(kF64).sub(whole[s][p]).abs().max().item<double>();
+          EXPECT_LT(difference, dtype == kF64 ? 1e-12 : dtype == kF32 ? 1e-4 : 0.2) << name(dtype) << s << " " << p;
         }
-        EXPECT_THROW(model.forward(tokens.narrow(1, 0, 1), cache), IndexError);
-        cache.truncate(2);
-        EXPECT_EQ(cache.length(), 2);
-        model.forward(tokens.narrow(1, 2, 1), cache);
-      }
+      };
+      expect_logits({{0, 0}, {0, 1}, {0, 2}, {2, 0}});           // a prompt, and the beginning of another
+      expect_logits({{2, 1}, {-1, 0}, {0, 3}, {2, 2}, {1, 0}});  // they go on with padding, and a third begins
+      expect_logits({{1, 3}, {1, 1}, {1, 2}, {0, 4}});           // in any order
+      paged.model.prefill(flat_batch(paged.tokens, paged.table, {{2, 3}, {2, 4}, {0, 5}}), paged.cache);
+      expect_logits({{2, 5}, {0, 5}});
+    }
+}
+
+TEST(GPT, rows_have_the_same_bits_in_every_batch) {
+  const BatchInvariant scope;
+  for (const GPTConfig& config : {kSmallest, kSmallestRotary})
+    for (const DType dtype : {kF32, kBF16}) {
+      const Paged paged(config, dtype);
+      std::vector<std::pair<int, int>> all;
+      std::vector<Tensor> alone;
+      for (int p = 0; p < 6; ++p)
+        for (int s = 0; s < 3; ++s) {
+          all.emplace_back(s, p);
+          alone.push_back(paged.logits({{s, p}})[0]);
+        }
+      const Tensor together = paged.logits(all);
+      for (size_t i = 0; i < all.size(); ++i)
+        EXPECT_TRUE(lorry::test::bytes_of(alone[i]) ==
+                    lorry::test::bytes_of(together[static_cast<int64_t>(i)].contiguous()))
+            << i;
     }
 }
 
@@ -252,7 +297,8 @@ TEST(GPT, impossible_configs_and_inputs_are_refused) {
                ValueError);
   EXPECT_THROW(GPT(with([](GPTConfig& c) { c.vocab = -1; })), ValueError);
   EXPECT_THROW(GPT(with([](GPTConfig& c) { c.dropout = 2; })), ValueError);
-  EXPECT_THROW(KVCache(kSmallest, 0), ValueError);
+  EXPECT_THROW(PagedCache(kSmallest, 0), ValueError);
+  EXPECT_THROW(PagedCache(kSmallest, 1, 0), ValueError);
   const GPT model(kSmallest);
   const Tensor tokens = zeros({2, 6}, {kI64});
   EXPECT_THROW(model.forward(zeros({1, 7}, {kI64})), IndexError);
@@ -261,9 +307,17 @@ TEST(GPT, impossible_configs_and_inputs_are_refused) {
   EXPECT_THROW(model.forward(zeros({2, 3})), DTypeError);
   EXPECT_THROW(model.forward(Tensor()), ShapeError);
   EXPECT_THROW(model.loss(tokens, zeros({2, 5}, {kI64})), ShapeError);
-  KVCache cache(kSmallest, 3);
-  EXPECT_THROW(model.forward(tokens, cache), ShapeError);
-  EXPECT_EQ(cache.length(), 0);
+  const Tensor i32 = zeros({1}, {kI32}), table = zeros({1, 2}, {kI32}), one = zeros({1}, {kI64});
+  const PagedCache cache(kSmallest, 2, 8);
+  EXPECT_NO_THROW(model.forward(PagedBatch{one, i32, i32, table}, cache));
+  EXPECT_THROW(model.forward(PagedBatch{tokens, i32, i32, table}, cache), ShapeError);
+  EXPECT_THROW(model.forward(PagedBatch{one, full({1}, kSmallest.context, {kI32}), i32, table}, cache), IndexError);
+  EXPECT_THROW(model.forward(PagedBatch{one, i32, full({1}, 1, {kI32}), table}, cache), IndexError);
+  EXPECT_THROW(model.forward(PagedBatch{one, i32, i32, full({1, 1}, 2, {kI32})}, cache), IndexError);
+  EXPECT_THROW(model.forward(PagedBatch{one, i32, zeros({2}, {kI32}), table}, cache), ShapeError);
+  GPTConfig deeper = kSmallest;
+  ++deeper.layers;
+  EXPECT_THROW(model.forward(PagedBatch{one, i32, i32, table}, PagedCache(deeper, 1)), ShapeError);
 }
 
 }  // namespace

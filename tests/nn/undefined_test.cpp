@@ -26,8 +26,8 @@ TEST(UndefinedInModules, layers_refuse_them) {
   EXPECT_THROW(gpt.blocks[0].forward(none), ValueError);
   EXPECT_THROW(gpt.blocks[0].attention.forward(none), ValueError);
   EXPECT_THROW(gpt.blocks[0].mlp.forward(none), ValueError);
-  KVCache cache(config, 1, {});
-  EXPECT_THROW(gpt.forward(none, cache), ShapeError);
+  EXPECT_THROW(gpt.forward(PagedBatch{}, PagedCache(config, 1)), ShapeError);
+  EXPECT_THROW(gpt.forward(PagedBatch{tokens[0], none, none, none}, PagedCache(config, 1)), ValueError);
 }
 
 TEST(UndefinedInModules, a_number_that_is_no_dtype_is_refused) {

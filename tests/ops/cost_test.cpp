@@ -78,6 +78,12 @@ TEST(Cost, of_indexing_is_that_of_the_elements_that_are_selected) {
   expect_cost(Op::paged_write, 2 * 2 * 12 * 4 + 3 * 2 * 4, 0, [&] {  // block_table, slots and positions
     paged_write(cache, cache.clone(), two, two, zeros({2, 1}, {kI32}), one_each, one_each);
   });
+  const Tensor i64 = zeros({2}, {kI64}), i32 = full({2}, -1, {kI32}), pair = zeros({2, 2}, {kI64});
+  expect_cost(Op::advance_sequences, 2 * (16 + 32 + 2 * 3 * 8 + 16), 0, [&] {  // limits, keys, stops and next
+    advance_sequences({i64, i32, i32.clone(), i64.clone(), zeros({2}, {kF64}), zeros({2, 4}, {kI64}),
+                       zeros({0, 0}, {kBool}), i64.clone(), pair, zeros({2, 1, 3}, {kI64})},
+                      i64.clone());
+  });
   const Tensor table = ones({1000, 8}), rows = tensor({1, 2, 3});
   expect_cost(Op::embedding, 2 * 3 * 8 * 4 + 3 * 8, 0, [&] { embedding(rows, table); });
 }

@@ -120,6 +120,10 @@ Tensor Arguments::make() {
   return tensor();
 }
 template <>
+SequenceRows Arguments::make() {
+  return {tensor(), tensor(), tensor(), tensor(), tensor(), tensor(), tensor(), tensor(), tensor(), tensor()};
+}
+template <>
 bool Arguments::make() {
   return below(2) == 0;
 }

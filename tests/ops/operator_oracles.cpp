@@ -347,6 +347,10 @@ const std::map<Op, V (*)(const In&)> kOracles = {
          return !seen ? in[0][i] : in[0][i] > 0 ? in[0][i] / penalty : in[0][i] * penalty;
        });
      }},
+    {Op::advance_sequences,
+     [](const In& in) {
+       return V{in[10][0], in[0][1], in[10][2]};
+     }},
     {Op::rotary,  // the first of two heads turns
      [](const In& in) {
        return each(48, [&](size_t i) {

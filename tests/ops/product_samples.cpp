@@ -38,6 +38,32 @@ Tensors with_rows(T t) {
   return {k, v};
 }
 
+/// Three sequences: one goes on, one is padding, one ends behind the run 2, 4.
+const std::vector<SampleInput> kSequences = {
+    position({3}, {1, 2, 2}),   // tokens
+    position({3}, {5, 0, 3}),   // positions
+    position({3}, {1, -1, 0}),  // slots
+    position({3}, {2, 3, 5}),   // drawn
+    setting({3}),               // uniform
+    position({3, 3}, {0, 1, 2, 3, 4, 0, 0, 2, 1}),
+    position({2, 5}, {0, 1, 0, 0, 0, 0, 0, 1, 0, 1}),
+    position({3}, {9, 9, 9}),  // limits
+    position({3, 2}, {7, 0, 7, 1, 8, 0}),
+    position({3, 2, 2}, {1, 2, -1, -1, 0, 0, 0, 0, -1, 0, 1, 4}),
+    position({3}, {3, 1, 4}),  // next
+};
+SequenceRows sequences(T t) {
+  return {t[0], as(kI32, t[1]), as(kI32, t[2]), t[3], as(kF64, t[4]), t[5], as(kBool, t[6]), t[7], t[8], t[9]};
+}
+/// All that is written, after a step.
+Tensors advanced(T t) {
+  SequenceRows rows = sequences(t);
+  for (Tensor* x : {&rows.tokens, &rows.positions, &rows.slots, &rows.drawn, &rows.uniform, &rows.outputs, &rows.seen})
+    *x = x->clone();
+  advance_sequences(rows, t[10]);
+  return {rows.tokens, rows.positions, rows.slots, rows.drawn, rows.uniform, rows.outputs, rows.seen};
+}
+
 const Sample kSamples[] = {
     {.op = Op::matmul,
      .inputs = {value({3, 4}), value({4, 2})},
@@ -136,6 +162,11 @@ const Sample kSamples[] = {
      .call = [](T t) -> Tensors { return {repetition_penalty(t[0], as(kBool, t[1]), as(kI32, t[2]), as(kF32, t[3]))}; },
      .accepts = floating,
      .leading = 0b1101},
+    {.op = Op::advance_sequences,
+     .inputs = kSequences,
+     .call = advanced,
+     .in_place = [](T t) { advance_sequences(sequences(t), t[10]); },
+     .leading = 0b11110111111},
     {.op = Op::rotary,
      .inputs = {value({2, 3, 2, 4}), table({3, 2}), table({3, 2})},
      .call = [](T t) -> Tensors { return {rotary(t[0], as_table(t[1], t[0]), as_table(t[2], t[0]), 1)}; },

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 #include <random>
+#include <set>
 
 #include "lorry/autograd/grad_mode.h"
 #include "lorry/device/device.h"
@@ -328,4 +329,142 @@ TEST(RepetitionPenalty, refuses_what_does_not_fit) {
 }
 
 }  // namespace
+// ---- advance_sequences ----------------------------------------------------------------------------------------------
+
+constexpr int64_t kVocab = 6, kWindow = 5, kStops = 3, kLongest = 4;
+
+/// A sequence as plain numbers.
+struct PlainSequence {
+  int64_t position, slot, limit, seed, stream;
+  std::vector<int64_t> drawn = {};
+  std::vector<std::vector<int64_t>> stops = {};
+  std::set<int64_t> seen = {};
+  bool ended = false;
+
+  void take(int64_t token) {
+    if (ended) return;
+    drawn.push_back(token);
+    seen.insert(token);
+    ++position;
+    ended = static_cast<int64_t>(drawn.size()) >= limit;
+    for (const auto& run : stops)
+      ended |= !run.empty() && drawn.size() >= run.size() && std::equal(run.rbegin(), run.rend(), drawn.rbegin());
+  }
+  double uniform() const {
+    const formula::RandomKey key{static_cast<uint64_t>(seed), drawn.size()};
+    const formula::Words4 words = formula::random_block(key, static_cast<uint64_t>(stream));
+    return formula::unit_f64(words.word[0], words.word[1]);
+  }
+};
+
+/// The rows of new sequences. strided: in memory with gaps.
+SequenceRows rows_of(const std::vector<PlainSequence>& all, bool strided) {
+  const auto n = static_cast<int64_t>(all.size());
+  const auto make = [&](Dims sizes, DType dtype, double fill) {
+    if (!strided) return full(sizes, fill, {dtype});
+    sizes.push_back(2);
+    return full(sizes, fill, {dtype}).select(-1, 1);
+  };
+  SequenceRows rows{make({n}, kI64, 0),          make({n}, kI32, 0),
+                    make({n}, kI32, -1),         make({n}, kI64, 0),
+                    make({n}, kF64, 0),          make({n, kWindow}, kI64, 0),
+                    make({n, kVocab}, kBool, 0), make({n}, kI64, 0),
+                    make({n, 2}, kI64, 0),       make({n, kStops, kLongest}, kI64, -1)};
+  for (int64_t i = 0; i < n; ++i) {
+    const PlainSequence& s = all[static_cast<size_t>(i)];
+    rows.positions[i].fill_(s.position);
+    rows.slots[i].fill_(s.slot);
+    rows.limits[i].fill_(s.limit);
+    rows.keys[i].copy_(tensor({s.seed, s.stream}));
+    for (size_t k = 0; k < s.stops.size(); ++k)
+      for (size_t j = 0; j < s.stops[k].size(); ++j)
+        rows.stops.select(0, i)
+            .select(0, static_cast<int64_t>(k))
+            .select(0, kLongest - static_cast<int64_t>(s.stops[k].size() - j))
+            .fill_(s.stops[k][j]);
+  }
+  return rows;
+}
+
+void expect_rows(const SequenceRows& rows, const std::vector<PlainSequence>& all) {
+  for (int64_t i = 0; i < rows.tokens.size(0); ++i) {
+    const PlainSequence& s = all[static_cast<size_t>(i)];
+    const auto count = static_cast<int64_t>(s.drawn.size());
+    EXPECT_EQ(rows.slots[i].item<int>(), s.ended ? -1 : s.slot);
+    EXPECT_EQ(rows.positions[i].item<int>(), s.ended ? 0 : s.position);
+    EXPECT_EQ(rows.drawn[i].item<int64_t>(), count);
+    if (count == 0) continue;
+    EXPECT_EQ(rows.tokens[i].item<int64_t>(), s.drawn.back());
+    EXPECT_EQ(rows.uniform[i].item<double>(), s.uniform());
+    for (int64_t k = std::max<int64_t>(0, count - kWindow); k < count; ++k)
+      EXPECT_EQ(rows.outputs[i][k % kWindow].item<int64_t>(), s.drawn[static_cast<size_t>(k)]);
+    for (int64_t token = 0; token < kVocab; ++token)
+      EXPECT_EQ(rows.seen[s.slot][token].item<bool>(), s.seen.contains(token));
+  }
+}
+
+TEST(AdvanceSequences, counts_marks_and_ends_as_plain_sequences_do) {
+  for (const bool strided : {false, true}) {
+    std::vector<PlainSequence> all = {
+        {.position = 3, .slot = 2, .limit = 9, .seed = 1, .stream = 0, .stops = {{1, 2}, {}, {4, 4, 4, 4}}},
+        {.position = 0, .slot = 0, .limit = 100, .seed = -5, .stream = 1, .stops = {{3}}},
+        {.position = 7, .slot = 1, .limit = 1, .seed = 2, .stream = int64_t{1} << 40},
+        {.position = 0, .slot = 3, .limit = 100, .seed = 2, .stream = 3, .stops = {{0, 0, 0}, {5, 0}, {2, 1, 2, 1}}},
+    };
+    SequenceRows rows = rows_of(all, strided);
+    Generator generator(strided ? 3 : 4);
+    for (int step = 0; step < 30; ++step) {
+      const Tensor next = randint(0, kVocab, {4}, {.dtype = kI64}, &generator);
+      advance_sequences(rows, strided ? next.expand({2, 4}).t().contiguous().select(1, 0) : next);
+      for (size_t i = 0; i < all.size(); ++i) all[i].take(next[static_cast<int64_t>(i)].item<int64_t>());
+      expect_rows(rows, all);
+      if (HasFailure()) return;
+    }
+    EXPECT_TRUE(all[0].ended && all[2].ended);
+  }
+}
+
+TEST(AdvanceSequences, needs_no_stops_and_no_seen) {
+  const SequenceRows rows = rows_of({{.position = 0, .slot = 0, .limit = 3, .seed = 1, .stream = 0}}, false);
+  for (const Dims& none : {Dims{1, 0, 0}, Dims{1, 0, 3}, Dims{1, 3, 0}}) {
+    SequenceRows bare = rows;
+    bare.slots = zeros({1}, {kI32});
+    bare.stops = zeros(none, {kI64});
+    bare.seen = zeros({0, 0}, {kBool});
+    bare.drawn = zeros({1}, {kI64});
+    for (int step = 0; step < 3; ++step) {
+      EXPECT_EQ(bare.slots.item<int>(), 0);
+      advance_sequences(bare, full({1}, 1'000'000, {kI64}));
+    }
+    EXPECT_EQ(bare.slots.item<int>(), -1);
+  }
+}
+
+TEST(AdvanceSequences, refuses_what_does_not_fit) {
+  const SequenceRows rows = rows_of({{.position = 0, .slot = 0, .limit = 3, .seed = 1, .stream = 0}}, false);
+  const Tensor next = zeros({1}, {kI64});
+  const auto refused = [&]<class Error>(Type<Error>, Tensor SequenceRows::*part, const Tensor& x, const char* says) {
+    SequenceRows bad = rows;
+    bad.*part = x;
+    expect_error<Error>([&] { advance_sequences(bad, next); }, says);
+  };
+  refused(Type<DTypeError>{}, &SequenceRows::tokens, zeros({1}), "tokens has another dtype");
+  refused(Type<ShapeError>{}, &SequenceRows::positions, zeros({2}, {kI32}), "positions does not fit");
+  refused(Type<ShapeError>{}, &SequenceRows::outputs, zeros({1, 3}, {kI64}), "outputs hold too few tokens");
+  refused(Type<ShapeError>{}, &SequenceRows::keys, zeros({1, 3}, {kI64}), "keys do not fit");
+  refused(Type<ValueError>{}, &SequenceRows::drawn, Tensor(), "drawn");
+  refused(Type<ShapeError>{}, &SequenceRows::seen, zeros({3}, {kBool}), "seen is no matrix");
+  expect_error<DTypeError>([&] { advance_sequences(rows, zeros({1})); }, "next is not i64");
+  const auto wait = [&](const SequenceRows& x, const Tensor& drawn) {
+    advance_sequences(x, drawn);
+    device::synchronize(default_device());
+  };
+  SequenceRows bad = rows;
+  bad.slots = full({1}, 4, {kI32});
+  EXPECT_THROW(wait(bad, next), IndexError);
+  EXPECT_THROW(wait(rows, full({1}, kVocab, {kI64})), IndexError);
+  EXPECT_THROW(wait(rows, full({1}, -1, {kI64})), IndexError);
+  EXPECT_EQ(rows.drawn.item<int64_t>(), 0);
+}
+
 }  // namespace lorry::test

@@ -326,6 +326,11 @@ constexpr std::array<Forms, kOpCount> kForms = [] {
   });
   call(Op::repetition_penalty,
        [](T logits, T seen, T slots, T penalty) { return repetition_penalty(logits, seen, slots, penalty); });
+  in_place(Op::advance_sequences, [](T tokens, T positions, T slots, T drawn, T uniform, T outputs, T seen, T limits,
+                                     T keys, T stops, T next) {
+    advance_sequences({tokens, positions, slots, drawn, uniform, outputs, seen, limits, keys, stops}, next);
+    return std::tuple(tokens, positions, slots, drawn, uniform, outputs, seen);
+  });
 
   // ---- matrix products, attention, embedding
   call(Op::matmul, [](T a, T b) {

@@ -10,6 +10,7 @@
 #include "lorry/device/cpu/team.h"
 #include "lorry/formula/tokens.h"
 #include "lorry/kernels/common/compute.h"
+#include "lorry/kernels/common/sequences.h"
 #include "lorry/kernels/cpu/common/load_store.h"
 #include "lorry/kernels/cpu/table.h"
 
@@ -128,10 +129,26 @@ void penalise(const TokenPenalty& args, Stream) {
   });
 }
 
+void advance(const SequenceAdvance& args, Stream) {
+  const SequenceStep rows(args);
+  const int64_t n = args.next.numel();
+  for (int64_t row = 0; row < n && rows.marks_seen(); ++row) {
+    if (rows.is_padding(row)) continue;
+    require<IndexError>(rows.slots[row] < rows.sequences,
+                        "slot {} of row {} does not exist; expected {}, or a negative one", rows.slots[row], row,
+                        IndexRange{0, rows.sequences});
+    require<IndexError>(rows.next[row] >= 0 && rows.next[row] < rows.vocab,
+                        "token {} of row {} does not exist; expected {}", rows.next[row], row,
+                        IndexRange{0, rows.vocab});
+  }
+  for (int64_t row = 0; row < n; ++row)
+    if (!rows.is_padding(row)) rows.advance(row);
+}
+
 }  // namespace
 
 const TokenKernels& token_kernels() {
-  static constexpr TokenKernels kKernels{.sample = sample, .penalise = penalise};
+  static constexpr TokenKernels kKernels{.sample = sample, .penalise = penalise, .advance = advance};
   return kKernels;
 }
 

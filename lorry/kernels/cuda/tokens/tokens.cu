@@ -13,6 +13,7 @@
 #include "lorry/base/modes.h"
 #include "lorry/device/cuda/launch.h"
 #include "lorry/formula/tokens.h"
+#include "lorry/kernels/common/sequences.h"
 #include "lorry/kernels/cuda/common/cluster.h"
 #include "lorry/kernels/cuda/common/element.h"
 #include "lorry/kernels/cuda/table.h"
@@ -467,10 +468,42 @@ void penalise(const TokenPenalty& args, Stream stream) {
   });
 }
 
+// ---- sequences ------------------------------------------------------------------------------------------------------
+
+constexpr int kAdvanceThreads = 128;
+
+struct AdvanceProblem {
+  SequenceStep rows;
+  int32_t n;
+  AssertSite site;
+
+  void addresses(auto& visit) const { rows.addresses(visit); }
+};
+
+/// A thread takes a row.
+__global__ __launch_bounds__(kAdvanceThreads) void advance_rows(const __grid_constant__ AdvanceProblem p) {
+  const int32_t row = static_cast<int32_t>(blockIdx.x * kAdvanceThreads + threadIdx.x);
+  if (row >= p.n || p.rows.is_padding(row)) return;
+  if (p.rows.marks_seen()) {
+    const int64_t slot = p.rows.slots[row], token = p.rows.next[row];
+    if (slot >= p.rows.sequences) return p.site.report(DeviceAssert::index, slot, 0, p.rows.sequences);
+    if (token < 0 || token >= p.rows.vocab) return p.site.report(DeviceAssert::index, token, 0, p.rows.vocab);
+  }
+  p.rows.advance(row);
+}
+
+void advance(const SequenceAdvance& args, Stream stream) {
+  const int64_t n = args.next.numel();
+  const AdvanceProblem p{SequenceStep(args), static_cast<int32_t>(n),
+                         AssertSite(stream.device.index, running_or("advance_sequences"))};
+  const auto blocks = static_cast<unsigned>((n + kAdvanceThreads - 1) / kAdvanceThreads);
+  lorry::cuda::launch(stream, {blocks, kAdvanceThreads}, advance_rows, p);
+}
+
 }  // namespace
 
 const TokenKernels& token_kernels() {
-  static constexpr TokenKernels kKernels{.sample = sample, .penalise = penalise};
+  static constexpr TokenKernels kKernels{.sample = sample, .penalise = penalise, .advance = advance};
   return kKernels;
 }
 

@@ -1,0 +1,393 @@
+#include "lorry/generate/engine.h"
+
+#include <algorithm>
+#include <cmath>
+#include <deque>
+#include <map>
+#include <optional>
+
+#include "lorry/autograd/grad_mode.h"
+#include "lorry/device/stream.h"
+#include "lorry/generate/blocks.h"
+#include "lorry/generate/slots.h"
+#include "lorry/ops/batch_invariant.h"
+#include "lorry/ops/ops.h"
+
+namespace lorry::generate {
+namespace {
+
+constexpr int64_t kMostDraws = int64_t{1} << 60;
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+/// A text and where it stands.
+struct Sequence {
+  int64_t id;
+  Request request;  ///< with the tokens that are known; `drawn` counts them
+  int64_t last;     ///< draw at which it ends
+  int64_t slot = -1;
+  std::vector<int32_t> blocks = {};
+  int64_t start = 0;     ///< of the context in the tokens
+  int64_t stored = 0;    ///< positions of the context whose keys and values are in the cache
+  int64_t run = -1;      ///< numbers the times that it is decoded in one context; -1: it is not decoded
+  int64_t enqueued = 0;  ///< draws that the device has done or will do, at most
+  int64_t until = 0;     ///< draw at which the device stops: `last`, or when the context is full
+
+  int64_t size() const { return static_cast<int64_t>(request.tokens.size()); }
+  int64_t prompt() const { return size() - request.drawn; }
+  /// Positions before the last token, which the next step reads.
+  int64_t to_store() const { return size() - start - 1; }
+  bool ends_with_stop() const {
+    const auto drawn = std::span(request.tokens).last(static_cast<size_t>(request.drawn));
+    return std::ranges::any_of(request.stops, [&](const std::vector<int64_t>& run) {
+      return run.size() <= drawn.size() && std::ranges::equal(drawn.last(run.size()), run);
+    });
+  }
+};
+
+/// The tokens of steps that were enqueued, once they are done.
+struct Pending {
+  SlotCopy copy;
+  Event done;
+  std::vector<int64_t> runs;  ///< of the sequence in each slot; -1: none
+};
+
+void check_positive(const char* name, int64_t value, int64_t most) {
+  require<ValueError>(value > 0 && value <= most, "Engine: {} is out of range; got {}; expected 1 to {}", name, value,
+                      most);
+}
+
+EngineOptions checked(EngineOptions o, const nn::GPT& model) {
+  constexpr int64_t kMost = 1 << 16;
+  check_positive("sequences", o.sequences, kMost);
+  check_positive("block_size", o.block_size, kMost);
+  check_positive("prefill_chunk", o.prefill_chunk, kMost);
+  check_positive("steps_ahead", o.steps_ahead, kMost);
+  require<ValueError>(o.blocks >= 0 && o.blocks <= INT32_MAX,
+                      "Engine: blocks is out of range; got {}; expected 0 (enough) to {}", o.blocks, INT32_MAX);
+  require<ValueError>(o.stops >= 0 && o.stops <= kMost && o.stop_length >= 0 && o.stop_length <= kMost,
+                      "Engine: stops or stop_length is out of range; got {} and {}; expected 0 to {}", o.stops,
+                      o.stop_length, kMost);
+  require<ValueError>(!model.is_training() || model.config().dropout == 0,
+                      "Engine: the model is in training mode, and has dropout; call model.eval()");
+  o.block_size = std::min(o.block_size, model.config().context);
+  if (o.blocks == 0) o.blocks = o.sequences * ceil_div(model.config().context, o.block_size);
+  if (o.buckets.sizes.empty()) o.buckets.sizes = replay::default_sizes(o.buckets.padding, o.sequences);
+  const int64_t largest = std::ranges::max(o.buckets.sizes);
+  require<ValueError>(
+      largest >= o.sequences || !o.buckets.padding,
+      "Engine: no bucket holds all sequences; got {} sequences and a largest bucket of {}; give a larger "
+      "size, or fewer sequences",
+      o.sequences, largest);
+  return o;
+}
+
+}  // namespace
+
+class Engine::State {
+ public:
+  State(const nn::GPT& model, EngineOptions options);
+
+  int64_t submit(Request request);
+  void cancel(int64_t id);
+  std::vector<Update> step();
+  bool idle() const { return waiting_.empty() && active_.empty() && updates_.empty(); }
+  EngineStats stats() const { return stats_; }
+
+ private:
+  void check(const Request& request) const;
+  int64_t blocks_for(const Sequence& s) const;
+  int64_t free_slot() const;
+  int64_t last_decoding_slot() const;
+  void admit();
+  void compact();
+  void prefill();
+  void begin_decoding(Sequence& s);
+  bool decode();
+  void take(const Pending& pending);
+  void take_up(Sequence& s, const int64_t* outputs, int64_t drawn, bool ended);
+  void end(Sequence& s, std::vector<int64_t> tokens, End why);
+
+  const nn::GPT& model_;
+  const EngineOptions options_;
+  const Device device_;
+  nn::PagedCache cache_;
+  Slots slots_;
+  const int64_t window_;
+  Blocks blocks_;
+  std::deque<Sequence> waiting_;
+  std::vector<std::unique_ptr<Sequence>> active_;  ///< in the order in which they joined
+  std::deque<Pending> pending_;
+  std::vector<Update> updates_;
+  int64_t next_id_ = 0, next_run_ = 0;
+  int64_t ahead_ = 1;  ///< steps to enqueue next: few after somebody joined, so that first tokens are seen soon
+  EngineStats stats_;
+};
+
+namespace {
+
+int64_t window_of(const EngineOptions& o) { return std::max(o.steps_ahead, std::max<int64_t>(o.stop_length, 1)); }
+
+SlotSizes slot_sizes(const nn::GPT& model, const EngineOptions& o) {
+  return {.slots = o.sequences,
+          .max_blocks = ceil_div(model.config().context, o.block_size),
+          .window = window_of(o),
+          .stops = o.stop_length > 0 ? o.stops : 0,
+          .stop_length = o.stop_length,
+          .seen = o.penalties ? model.config().vocab : 0};
+}
+
+}  // namespace
+
+Engine::State::State(const nn::GPT& model, EngineOptions options)
+    : model_(model),
+      options_(checked(std::move(options), model)),
+      device_(model.tokens.weight.device()),
+      cache_(model.config(), options_.blocks, options_.block_size,
+             {.dtype = model.tokens.weight.dtype(), .device = device_}),
+      slots_(slot_sizes(model, options_), device_),
+      window_(window_of(options_)),
+      blocks_(options_.blocks) {}
+
+/// For all positions that the text can reach.
+int64_t Engine::State::blocks_for(const Sequence& s) const {
+  const int64_t positions = s.size() - s.start + s.last - s.request.drawn;
+  return ceil_div(std::min(positions, model_.config().context), options_.block_size);
+}
+
+void Engine::State::check(const Request& r) const {
+  const int64_t size = static_cast<int64_t>(r.tokens.size()), vocab = model_.config().vocab;
+  const auto check_token = [&](int64_t token) {
+    require<IndexError>(token >= 0 && token < vocab, "token {} is not in the vocabulary; expected {}", token,
+                        IndexRange{0, vocab});
+  };
+  require<ValueError>(size > 0, "the request has no tokens; expected at least one to go on from");
+  require<ValueError>(r.drawn >= 0 && r.drawn < size, "drawn is out of range; got {} of {} tokens; expected 0 to {}",
+                      r.drawn, size, size - 1);
+  require<ValueError>(r.limit > 0 && r.limit <= kMostDraws, "limit is out of range; got {}; expected 1 to {}", r.limit,
+                      kMostDraws);
+  std::ranges::for_each(r.tokens, check_token);
+  const Sampling& s = r.sampling;
+  require<ValueError>(s.temperature >= 0 && std::isfinite(s.temperature),
+                      "temperature is out of range; got {}; expected 0 or more", s.temperature);
+  require<ValueError>(s.top_k >= 0, "top_k is negative; got {}; expected 0 (all) or more", s.top_k);
+  require<ValueError>(s.top_p > 0 && s.top_p <= 1, "top_p is out of range; got {}; expected more than 0, at most 1",
+                      s.top_p);
+  require<ValueError>(s.repetition_penalty > 0 && std::isfinite(s.repetition_penalty),
+                      "repetition_penalty is out of range; got {}; expected more than 0", s.repetition_penalty);
+  require<ValueError>(s.repetition_penalty == 1 || options_.penalties,
+                      "the engine was made without penalties; got a repetition_penalty of {}; set "
+                      "EngineOptions::penalties",
+                      s.repetition_penalty);
+  require<ValueError>(static_cast<int64_t>(r.stops.size()) <= options_.stops,
+                      "too many stops; got {}; expected at most {} (EngineOptions::stops)", r.stops.size(),
+                      options_.stops);
+  for (const auto& run : r.stops) {
+    require<ValueError>(!run.empty() && static_cast<int64_t>(run.size()) <= options_.stop_length,
+                        "a stop is empty or too long; got {} tokens; expected 1 to {} (EngineOptions::stop_length)",
+                        run.size(), options_.stop_length);
+    std::ranges::for_each(run, check_token);
+  }
+}
+
+int64_t Engine::State::submit(Request request) {
+  const Running running("submit");
+  check(request);
+  Sequence s{.id = next_id_, .request = std::move(request), .last = 0};
+  s.last = s.request.drawn + s.request.limit;
+  s.start = context_start(s.prompt(), s.size(), model_.config().context);
+  require<ValueError>(blocks_for(s) <= options_.blocks,
+                      "the request needs more positions than the cache has; got {} blocks of {}; expected at most {}; "
+                      "ask for fewer tokens, or give EngineOptions::blocks",
+                      blocks_for(s), options_.block_size, options_.blocks);
+  waiting_.push_back(std::move(s));
+  return next_id_++;
+}
+
+void Engine::State::cancel(int64_t id) {
+  const auto is_it = [&](const auto& s) { return s.id == id; };
+  if (const auto found = std::ranges::find_if(waiting_, is_it); found != waiting_.end()) {
+    waiting_.erase(found);
+    updates_.push_back({id, {}, End::cancelled});
+    return;
+  }
+  for (const auto& s : active_)
+    if (s->id == id) return end(*s, {}, End::cancelled);
+}
+
+int64_t Engine::State::free_slot() const {
+  for (int64_t slot = 0; slot < options_.sequences; ++slot)
+    if (std::ranges::none_of(active_, [&](const auto& s) { return s->slot == slot; })) return slot;
+  return -1;
+}
+
+/// Lets waiting texts join, first come, first served.
+void Engine::State::admit() {
+  while (!waiting_.empty()) {
+    const int64_t slot = free_slot(), needed = blocks_for(waiting_.front());
+    if (slot < 0 || blocks_.available() < needed) return;
+    auto s = std::make_unique<Sequence>(std::move(waiting_.front()));
+    waiting_.pop_front();
+    s->slot = slot;
+    s->blocks = blocks_.take(needed);
+    slots_.set_blocks(slot, s->blocks);
+    active_.push_back(std::move(s));
+  }
+}
+
+/// Moves sequences to lower slots where that makes the steps smaller.
+void Engine::State::compact() {
+  if (!waiting_.empty()) return;
+  const auto bucket = [&](int64_t n) {
+    const auto found = std::ranges::find_if(options_.buckets.sizes, [&](int64_t size) { return size >= n; });
+    return found == options_.buckets.sizes.end() ? n : *found;
+  };
+  while (!active_.empty()) {
+    const auto highest = std::ranges::max_element(active_, {}, [](const auto& s) { return s->slot; });
+    Sequence& s = **highest;
+    const int64_t slot = free_slot();
+    if (slot < 0 || slot > s.slot || bucket(static_cast<int64_t>(active_.size())) >= bucket(s.slot + 1)) return;
+    slots_.move(s.slot, slot);
+    s.slot = slot;
+  }
+}
+
+/// Reads a chunk of the prompts of those that have joined. Where a prompt is read, decoding begins.
+void Engine::State::prefill() {
+  std::vector<int64_t> tokens;
+  std::vector<int32_t> positions, slots;
+  std::vector<std::pair<Sequence*, int64_t>> read;
+  for (const auto& s : active_) {
+    if (s->run >= 0) continue;
+    const int64_t end =
+        std::min(s->to_store(), s->stored + options_.prefill_chunk - static_cast<int64_t>(tokens.size()));
+    for (int64_t position = s->stored; position < end; ++position) {
+      tokens.push_back(s->request.tokens[static_cast<size_t>(s->start + position)]);
+      positions.push_back(static_cast<int32_t>(position));
+      slots.push_back(static_cast<int32_t>(s->slot));
+    }
+    read.emplace_back(s.get(), end);
+  }
+  if (!tokens.empty()) {
+    const auto on_device = [&](const auto& values) { return from_data(values, device_); };
+    model_.prefill({on_device(tokens), on_device(positions), on_device(slots), slots_.block_table()}, cache_);
+    stats_.prefilled += static_cast<int64_t>(tokens.size());
+  }
+  for (const auto& [s, end] : read) {
+    s->stored = end;
+    if (end == s->to_store()) begin_decoding(*s);
+  }
+}
+
+void Engine::State::begin_decoding(Sequence& s) {
+  const int64_t drawn = s.request.drawn;
+  s.until = std::min(s.last, drawn + model_.config().context - s.stored);
+  s.enqueued = drawn;
+  s.run = next_run_++;
+  ahead_ = 1;
+  slots_.join(s.slot, s.request, s.until, s.stored);
+}
+
+/// Enqueues steps. Returns whether there are any.
+bool Engine::State::decode() {
+  int64_t rows = 0, steps = 0;
+  for (const auto& s : active_) {
+    if (s->run < 0) continue;
+    rows = std::max(rows, s->slot + 1);
+    steps = std::max(steps, s->until - s->enqueued);
+  }
+  steps = std::min(steps, device_.is_cuda() ? ahead_ : 1);
+  if (steps == 0) return false;
+  ahead_ = std::min(2 * ahead_, options_.steps_ahead);
+  for (int64_t step = 0; step < steps; ++step) slots_.draw(model_.forward(slots_.batch(rows), cache_));
+  stats_.steps += steps;
+  Pending pending{slots_.copy(), Event(device_), std::vector<int64_t>(static_cast<size_t>(options_.sequences), -1)};
+  pending.done.record(current_stream(device_));
+  for (const auto& s : active_) {
+    if (s->run < 0) continue;
+    s->enqueued = std::min(s->until, s->enqueued + steps);
+    pending.runs[static_cast<size_t>(s->slot)] = s->run;
+  }
+  pending_.push_back(std::move(pending));
+  return true;
+}
+
+void Engine::State::take(const Pending& pending) {
+  if (!pending.done.done()) {
+    ++stats_.waits;
+    pending.done.synchronize();
+  }
+  for (size_t slot = 0; slot < pending.runs.size(); ++slot) {
+    // A sequence that has ended or was cancelled since is not found.
+    const auto found =
+        std::ranges::find_if(active_, [&](const auto& s) { return s->run >= 0 && s->run == pending.runs[slot]; });
+    if (found == active_.end()) continue;
+    take_up(**found, pending.copy.outputs.data<int64_t>() + static_cast<int64_t>(slot) * window_,
+            pending.copy.drawn.data<int64_t>()[slot], pending.copy.slots.data<int32_t>()[slot] < 0);
+  }
+}
+
+void Engine::State::take_up(Sequence& s, const int64_t* outputs, int64_t drawn, bool ended) {
+  std::vector<int64_t> tokens;
+  for (int64_t k = s.request.drawn; k < drawn; ++k) tokens.push_back(outputs[k % window_]);
+  s.request.tokens.insert(s.request.tokens.end(), tokens.begin(), tokens.end());
+  s.request.drawn = drawn;
+  stats_.tokens += static_cast<int64_t>(tokens.size());
+  if (ended && s.ends_with_stop()) return end(s, std::move(tokens), End::stop);
+  if (ended && drawn == s.last) return end(s, std::move(tokens), End::limit);
+  if (!tokens.empty()) updates_.push_back({s.id, std::move(tokens), End::none});
+  if (!ended) return;
+  // The context is full.
+  s.start = context_start(s.prompt(), s.size(), model_.config().context);
+  s.stored = 0;
+  s.run = -1;
+}
+
+void Engine::State::end(Sequence& s, std::vector<int64_t> tokens, End why) {
+  updates_.push_back({s.id, std::move(tokens), why});
+  if (why == End::cancelled) slots_.leave(s.slot);
+  blocks_.give_back(s.blocks);
+  std::erase_if(active_, [&](const auto& other) { return other.get() == &s; });
+}
+
+std::vector<Update> Engine::State::step() {
+  const NoGrad quiet;
+  const BatchInvariant invariant(options_.batch_invariant);
+  admit();
+  compact();
+  prefill();
+  const bool enqueued = decode();
+  // The newest steps run on while the host looks at earlier ones.
+  const size_t unread = enqueued && device_.is_cuda() ? 1 : 0;
+  while (pending_.size() > unread) {
+    const Pending oldest = std::move(pending_.front());
+    pending_.pop_front();
+    take(oldest);
+  }
+  return std::exchange(updates_, {});
+}
+
+Engine::Engine(const nn::GPT& model, EngineOptions options)
+    : state_(std::make_unique<State>(model, std::move(options))) {}
+Engine::~Engine() = default;
+void Engine::prepare() {}
+int64_t Engine::submit(Request request) { return state_->submit(std::move(request)); }
+void Engine::cancel(int64_t request) { state_->cancel(request); }
+std::vector<Update> Engine::step() { return state_->step(); }
+bool Engine::idle() const { return state_->idle(); }
+EngineStats Engine::stats() const { return state_->stats(); }
+
+std::vector<std::vector<int64_t>> generate(const nn::GPT& model, std::vector<Request> requests, EngineOptions options) {
+  options.sequences = std::clamp<int64_t>(static_cast<int64_t>(requests.size()), 1, options.sequences);
+  Engine engine(model, std::move(options));
+  std::vector<std::vector<int64_t>> texts(requests.size());
+  for (Request& request : requests) engine.submit(std::move(request));
+  while (!engine.idle())
+    for (const Update& update : engine.step()) {
+      auto& text = texts[static_cast<size_t>(update.request)];
+      text.insert(text.end(), update.tokens.begin(), update.tokens.end());
+    }
+  return texts;
+}
+
+}  // namespace lorry::generate
