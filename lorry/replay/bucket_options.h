@@ -1,7 +1,7 @@
 #pragma once
 
-// How a BucketSet (buckets.h) runs: which batch sizes it has, in which form each of them runs, when graphs are captured,
-// and how much memory they may take.
+// How a BucketSet (buckets.h) runs: which batch sizes it has, how each of them runs, when graphs are captured, and how
+// much memory they may take.
 
 #include <array>
 #include <cstdint>

@@ -1,7 +1,7 @@
 #pragma once
 
-// The memory of a BucketSet's graphs. All graphs share one pool: what one computes in, the others compute in too, so the
-// pool is about as large as the largest graph needs. Each graph takes memory of its own beside it.
+// The memory of a BucketSet's graphs. All graphs share one pool: what one computes in, the others compute in too, so
+// the pool is about as large as the largest graph needs. Each graph takes memory of its own beside it.
 //
 // With a budget, not all buckets may have a graph. Use decides: calls are counted, old ones less, and a bucket takes
 // the place of others only if it is used more than twice as much. A capture that did not fit is tried again when the
