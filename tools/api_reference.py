@@ -68,7 +68,7 @@ OTHERS = (
         ("foreach/foreach.h", "foreach/norm.h"),
     ),
     ("Compiled functions", "", ("compile/compile.h",)),
-    ("Graphs", "", ("replay/graph.h", "replay/buckets.h")),
+    ("Graphs", "", ("replay/graph.h", "replay/bucket_options.h", "replay/buckets.h")),
     ("Text generation", "", ("generate/request.h", "generate/engine.h")),
     ("Files and data", "", ("io/safetensors.h", "io/checkpoint.h", "io/corpus.h")),
     (

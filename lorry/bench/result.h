@@ -30,6 +30,10 @@ struct Result {
   std::optional<int64_t> counted_bytes = {};
   std::optional<int64_t> recordings = {};
   std::optional<int64_t> variants = {};
+  std::optional<double> latency_us = {};
+  std::optional<double> rows_per_s = {};
+  std::optional<int64_t> graph_bytes = {};
+  std::optional<double> capture_s = {};
   /// the model whose parameters are used; such results are drawn next to each other; not a field of the report
   std::string model = {};
   std::string implementation = "lorry";

@@ -8,6 +8,7 @@
 #include "lorry/bench/optim_memory.h"
 #include "lorry/bench/plot.h"
 #include "lorry/bench/plot_results.h"
+#include "lorry/bench/replay.h"
 #include "lorry/cli/checks.h"
 #include "lorry/cli/commands.h"
 #include "lorry/cli/output.h"
@@ -40,6 +41,10 @@ void print(const Table& table, const Result& result, size_t width) {
                                 100 * *result.ratio_to_ceiling));
   if (result.peak_bytes) parts.push_back(bytes_text(result.peak_bytes) + " at most");
   if (result.launches) parts.push_back(fmt::format("{} launch{}", *result.launches, *result.launches == 1 ? "" : "es"));
+  if (result.latency_us) parts.push_back(duration_text(*result.latency_us) + " waited for");
+  if (result.rows_per_s) parts.push_back(quantity(*result.rows_per_s, " rows/s"));
+  if (result.graph_bytes) parts.push_back(bytes_text(result.graph_bytes) + " of graphs");
+  if (result.capture_s) parts.push_back(duration_text(1e6 * *result.capture_s) + " to prepare");
   if (result.extra_bytes.value_or(0) > 0) parts.push_back(bytes_text(result.extra_bytes) + " more");
   table.print_row(parts);
 }
@@ -64,6 +69,7 @@ std::vector<Result> run_suite(const std::string& name, const BenchOptions& optio
     return label.find(options.filter) != std::string::npos;
   };
   if (options.optim_memory.given()) return bench::optim_memory_suite(filter, options.optim_memory);
+  if (options.replay.given()) return bench::replay_suite(filter, options.replay);
   const std::vector<bench::Suite> suites = bench_suites();
   const auto suite = std::ranges::find(suites, name, [](const bench::Suite& s) { return std::string_view(s.name); });
   require<DeviceError>(suite->run != nullptr, "bench: {} needs a GPU, and this build has no CUDA", name);

@@ -286,6 +286,40 @@ std::vector<std::string> suite_names() {
   return names;
 }
 
+std::vector<CLI::Option*> add_replay(CLI::App& app, bench::ReplayOptions& o) {
+  std::vector<std::string> executions;
+  for (const replay::Execution x : replay::kExecutions) executions.emplace_back(replay::name(x));
+  CLI::Option* const sizes =
+      app.add_option("--sizes", o.sizes, "replay: measure a set of buckets with these batch sizes, as in 1,8,64")
+          ->check(whole(1, 1 << 20))
+          ->delimiter(',')
+          ->type_name("LIST");
+  CLI::Option* const no_padding = app.add_flag_callback(
+      "--no-padding", [&o] { o.padding = false; },
+      "replay: buckets without padding; other batches run as the function is");
+  CLI::Option* const execution = app.add_option_function<std::vector<std::string>>(
+                                        "--execution",
+                                        [&o, executions](const std::vector<std::string>& names) {
+                                          for (const std::string& name : names)
+                                            o.executions.push_back(replay::kExecutions[static_cast<size_t>(
+                                                std::ranges::find(executions, name) - executions.begin())]);
+                                        },
+                                        "replay: only these: " + listed(executions))
+                                     ->check(one_of(executions))
+                                     ->delimiter(',')
+                                     ->type_name("LIST");
+  CLI::Option* const policy = app.add_option_function<std::string>(
+                                     "--policy",
+                                     [&o](const std::string& name) {
+                                       o.policy =
+                                           name == "latency" ? replay::Policy::latency : replay::Policy::throughput;
+                                     },
+                                     "replay: buckets, each in the execution that is best in latency or throughput")
+                                  ->check(one_of({"latency", "throughput"}))
+                                  ->type_name("GOAL");
+  return {sizes, no_padding, execution, policy};
+}
+
 void add_bench(CLI::App& app, BenchOptions& o) {
   const std::vector<std::string> names = suite_names();
   app.add_option("suite", o.suites, "What to measure: " + listed(names))
@@ -305,12 +339,15 @@ void add_bench(CLI::App& app, BenchOptions& o) {
   for_optim.push_back(app.add_flag("--report", m.report,
                                    "optim: a table of every execution, type of states and placement over one model"));
   for_optim.push_back(app.add_option("--model", m.model, "optim: the model of --report")->type_name("NAME"));
-  app.callback([&app, &o, for_optim] {
+  const std::vector<CLI::Option*> for_replay = add_replay(app, o.replay);
+  app.callback([&app, &o, for_optim, for_replay] {
+    if (app.count("--policy") && app.count("--execution")) throw CLI::ExcludesError("--policy", "--execution");
     if (o.plot == "-" && app.get_option("--json")->as<std::string>() == "-")
       throw CLI::ValidationError("--plot", "and --json cannot both be -; expected a file for one of them");
-    for (const CLI::Option* option : for_optim)
-      if (option->count() && o.suites != std::vector<std::string>{"optim"})
-        throw CLI::ValidationError(option->get_name(), "is for `bench optim` alone");
+    for (const auto& [suite, options] : {std::pair("optim", &for_optim), {"replay", &for_replay}})
+      for (const CLI::Option* option : *options)
+        if (option->count() && o.suites != std::vector<std::string>{suite})
+          throw CLI::ValidationError(option->get_name(), fmt::format("is for `bench {}` alone", suite));
   });
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "lorry/bench/optim_memory.h"
+#include "lorry/bench/replay.h"
 #include "lorry/layout/device.h"
 #include "lorry/layout/dtype.h"
 #include "lorry/optim/memory.h"
@@ -74,6 +75,7 @@ struct BenchOptions {
   std::vector<std::string> suites;
   std::string filter, plot;
   bench::OptimMemoryOptions optim_memory;  ///< if any is given, AdamW's steps with these options are measured instead
+  bench::ReplayOptions replay;             ///< of the suite `replay`
 };
 
 struct Arguments {

@@ -44,6 +44,7 @@ class HostWork final : public WorkGraph {
   void finish() override { recording_.reset(); }
   void launch(Stream) override { calls_.run(); }
   int64_t nodes() const override { return static_cast<int64_t>(calls_.size()); }
+  int64_t bytes() const override { return calls_.bytes(); }
   void addresses(AddressVisitor& visitor) const override { calls_.addresses(visitor); }
   int64_t rebind(const void* from, int64_t bytes, const void* to) override {
     struct Mover final : AddressVisitor {

@@ -21,6 +21,9 @@ class WorkGraph {
   virtual void launch(Stream stream) = 0;
   /// Kernels, copies and fills.
   virtual int64_t nodes() const = 0;
+  /// Memory of the work itself, without that of tensors. On a GPU: by how much the device's free memory shrank when the
+  /// graph was prepared; the driver takes memory in large pieces, so that one graph may take a piece and others none.
+  virtual int64_t bytes() const = 0;
   /// Shows the visitor every address that the work uses.
   virtual void addresses(AddressVisitor& visitor) const = 0;
   /// Replaces addresses in [from, from + bytes) by those at the same distance from `to`, in later launches. Returns how

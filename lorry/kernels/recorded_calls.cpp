@@ -512,7 +512,8 @@ bool run(const std::shared_ptr<const FusedKernel>& kernel, std::span<void* const
     if (!kernel->run(inputs, outputs, stream)) return false;
   }
   if (calls != nullptr && stream.device.is_cpu())
-    calls->add(std::make_unique<FusedCallAgain>(kernel, inputs, outputs, stream));
+    calls->add(std::make_unique<FusedCallAgain>(kernel, inputs, outputs, stream),
+               static_cast<int64_t>(inputs.size_bytes() + outputs.size_bytes()));
   return true;
 }
 

@@ -56,6 +56,9 @@ class Pool {
     return *this;
   }
 
+  /// Bytes that it has taken from the system, free ones included.
+  int64_t reserved() const;
+
  private:
   friend class PoolScope;
   friend class Leases;

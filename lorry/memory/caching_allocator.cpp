@@ -508,6 +508,14 @@ void CachingAllocator::release_pool(uint32_t pool) noexcept {
   give_back_free_segments(false);
 }
 
+int64_t CachingAllocator::pool_reserved(uint32_t pool) const {
+  const std::scoped_lock lock(mutex_);
+  int64_t bytes = 0;
+  for (const Segment* segment = segments_.head; segment != nullptr; segment = segment->next)
+    if (segment->first->home->pool == pool) bytes += segment->size;
+  return bytes;
+}
+
 // ---- headers, homes and statistics ----------------------------------------------------------------------------------
 
 void CachingAllocator::prepare_headers() {

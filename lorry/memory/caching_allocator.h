@@ -126,6 +126,8 @@ class CachingAllocator {
   /// Makes a private pool. A thread allocates from the pool that its detail::t_pool names. Call release_pool once.
   uint32_t make_pool();
   void release_pool(uint32_t pool) noexcept;
+  /// The bytes of its segments.
+  int64_t pool_reserved(uint32_t pool) const;
 
   Stats stats();
   void reset_peak();

@@ -195,6 +195,12 @@ Pool::~Pool() {
   for (const detail::PoolPart& part : {parts_.device, parts_.pinned})
     if (part.allocator != nullptr) static_cast<CachingAllocator*>(part.allocator)->release_pool(part.id);
 }
+int64_t Pool::reserved() const {
+  int64_t bytes = 0;
+  for (const detail::PoolPart& part : {parts_.device, parts_.pinned})
+    if (part.allocator != nullptr) bytes += static_cast<CachingAllocator*>(part.allocator)->pool_reserved(part.id);
+  return bytes;
+}
 
 #ifdef LORRY_WITH_CUDA
 void* allocate_pinned(int64_t bytes) {

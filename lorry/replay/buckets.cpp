@@ -1,19 +1,20 @@
 #include "lorry/replay/buckets.h"
 
-#include <fmt/ranges.h>
+#include <atomic>
+#include <exception>
+#include <mutex>
+#include <ranges>
+#include <thread>
 
-#include <algorithm>
-#include <cmath>
-
-#include "lorry/autograd/grad_mode.h"
-#include "lorry/memory/allocate.h"
+#include "lorry/device/fence.h"
 #include "lorry/ops/ops.h"
+#include "lorry/replay/bucket.h"
+#include "lorry/replay/graph_memory.h"
+#include "lorry/replay/padded_inputs.h"
+#include "lorry/replay/thread_modes.h"
 
-namespace lorry::replay {
+namespace lorry::replay::detail {
 namespace {
-
-/// The rows [begin, end) of a tensor, in the dimension of its batch.
-Tensor rows(const Tensor& x, int dim, int64_t begin, int64_t end) { return x.narrow(dim, begin, end - begin); }
 
 /// Whether two tensors have the same bits.
 bool same_bits(const Tensor& a, const Tensor& b) {
@@ -22,208 +23,186 @@ bool same_bits(const Tensor& a, const Tensor& b) {
   return a.numel() == 0 || bytes(a).equal(bytes(b));
 }
 
-std::vector<int64_t> checked_sizes(const BucketOptions& options) {
-  std::vector<int64_t> sizes = options.sizes.empty() ? default_sizes(options.padding, options.largest) : options.sizes;
-  std::ranges::sort(sizes);
-  if (sizes[0] < 1 || std::ranges::adjacent_find(sizes) != sizes.end())
-    raise_as<ValueError>("BucketSet", "sizes must be positive and different; got {}", sizes);
-  return sizes;
-}
-
 }  // namespace
 
-std::vector<int64_t> default_sizes(bool padding, int64_t largest) {
-  if (largest < 1) raise_as<ValueError>("default_sizes", "the largest size is not positive; got {}", largest);
-  std::vector<int64_t> sizes;
-  if (padding) {
-    sizes = {1, 2, 4};
-    for (int64_t size = 8; size <= largest; size += 8) sizes.push_back(size);
-  } else {
-    for (int64_t size = 1; size <= 32; ++size) sizes.push_back(size);
-    sizes.insert(sizes.end(), {64, 96, 128, 160});
-  }
-  std::erase_if(sizes, [&](int64_t size) { return size > largest; });
-  if (padding && sizes.back() < largest) sizes.push_back(largest);
-  return sizes;
+struct Buckets::State {
+  State(Function f, BucketOptions o)
+      : options(std::move(o)),
+        device(options.device.value_or(default_device())),
+        sizes(sizes_of(options)),
+        function(std::move(f), options),
+        inputs(options, device, sizes.back()),
+        memory(device, options.memory_budget, buckets) {}
+  ~State() { end_thread(); }
+
+  void prepare(std::span<const Tensor> arguments, int64_t batch);
+  std::vector<Tensor> call(std::span<const Tensor> arguments, int64_t batch);
+  void end_thread();
+
+  const BucketOptions options;
+  const Device device;
+  const std::vector<int64_t> sizes;
+  const SizedFunction function;
+  PaddedInputs inputs;
+  const OwnedStream stream{device};  ///< of all captures: memory of a pool is shared by graphs of one stream
+  std::map<int64_t, Bucket> buckets;
+  GraphMemory memory;
+
+  /// Held while the inputs, the buckets or their pool are used. Only the thread waits for it.
+  std::mutex mutex;
+  std::thread thread;
+  std::atomic<bool> stop{false}, captures_all{false};
+  std::exception_ptr error;  ///< of the thread
+  const Event used{device};  ///< after the last call, which the thread's captures wait for
+
+ private:
+  void capture_all();
+  void make_ready(Bucket& bucket);
+  template <class F>
+  void step(const F& work);
+  std::vector<Tensor> run(Bucket& bucket, std::span<const Tensor> arguments, int64_t batch);
+  void compare(const Bucket& bucket, std::span<const Tensor> arguments, std::span<const Tensor> results, int64_t batch);
+};
+
+void Buckets::State::end_thread() {
+  stop = true;
+  if (thread.joinable()) thread.join();
+  stop = false;
 }
 
-namespace detail {
-
-Buckets::Buckets(Function function, BucketOptions options)
-    : function_(std::move(function)),
-      options_(std::move(options)),
-      sizes_(checked_sizes(options_)),
-      pool_(std::make_shared<memory::Pool>(options_.device.value_or(default_device()))) {}
-
-int Buckets::dim_of(size_t argument) const { return argument < options_.dims.size() ? options_.dims[argument] : 0; }
-
-/// The batch that the arguments have in common.
-int64_t Buckets::batch_of(std::span<const Tensor> arguments) const {
-  int64_t batch = -1;
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    const int dim = dim_of(i);
-    if (dim < 0) continue;
-    if (arguments[i].dim() <= dim)
-      raise_as<ShapeError>("BucketSet", "argument {} has no dimension {} that counts the batch; got {}", i, dim,
-                           arguments[i]);
-    const int64_t here = arguments[i].size(dim);
-    if (batch >= 0 && here != batch)
-      raise_as<ShapeError>("BucketSet", "arguments have different batches; got {} and, in argument {}, {}", batch, i,
-                           here);
-    batch = here;
-  }
-  if (batch < 0)
-    raise_as<ValueError>("BucketSet", "no argument has a batch; expected one with a dimension that counts it");
-  if (batch == 0) raise_as<ValueError>("BucketSet", "the batch is empty; expected at least one row");
-  if (batch > sizes_.back())
-    raise_as<ValueError>(
-        "BucketSet",
-        "the batch is larger than the largest bucket; got {}; expected at most {}; split the batch, or "
-        "give a larger size",
-        batch, sizes_.back());
-  return batch;
-}
-
-void Buckets::check_shapes(std::span<const Tensor> arguments) const {
-  if (arguments.size() != whole_.size())
-    raise_as<ValueError>("BucketSet", "another number of tensors than in the capture; got {}; expected {}",
-                         arguments.size(), whole_.size());
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    const Tensor &x = arguments[i], &known = whole_[i];
-    if (x.dtype() != known.dtype())
-      raise_as<DTypeError>("BucketSet", "argument {} has another dtype than in the capture; got {}; expected {}", i, x,
-                           known.dtype());
-    bool same = x.dim() == known.dim();
-    for (int64_t d = 0; same && d < x.dim(); ++d) same = d == dim_of(i) || x.size(d) == known.size(d);
-    if (!same)
-      raise_as<ShapeError>("BucketSet",
-                           "argument {} has another shape than in the capture; got {}; expected {} with any "
-                           "batch",
-                           i, x, known.sizes());
-  }
-}
-
-void Buckets::pad(const Tensor& rows, size_t argument) const {
-  if (rows.numel() == 0) return;
-  const double value = argument < options_.pad_values.size() ? options_.pad_values[argument] : 0;
-  rows.fill_(options_.verify && is_floating(rows.dtype()) ? Scalar(NAN) : Scalar(value));
-}
-
-void Buckets::prepare(std::span<const Tensor> arguments) {
-  if (!buckets_.empty()) return;
+void Buckets::State::prepare(std::span<const Tensor> arguments, int64_t batch) {
+  if (inputs.is_allocated()) return;
   const NoGrad no_gradients;
-  const int64_t batch = batch_of(arguments);
-  const Device device = options_.device.value_or(default_device());
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    const int dim = dim_of(i);
-    Dims sizes = arguments[i].sizes();
-    if (dim >= 0) sizes[dim] = sizes_.back();
-    const Tensor& whole = whole_.emplace_back(empty(sizes, {arguments[i].dtype(), device}));
-    written_.push_back(0);
-    if (dim >= 0)
-      pad(whole, i);
-    else
-      whole.copy_(arguments[i]);
-  }
-  // The captures run the function on these rows, as often as they fit: they are as good as any.
-  for (size_t i = 0; i < arguments.size(); ++i)
-    for (int64_t at = 0; dim_of(i) >= 0 && at < sizes_.back(); at += batch) {
-      const int64_t end = std::min(at + batch, sizes_.back());
-      rows(whole_[i], dim_of(i), at, end).copy_(rows(arguments[i], dim_of(i), 0, end - at));
-      written_[i] = end;
+  inputs.allocate(arguments, batch);
+  for (const int64_t size : sizes) buckets.try_emplace(size, function, options, device, size, inputs.of(size));
+  if (options.capture == Capture::at_first_use) return;
+  if (options.capture == Capture::at_start) {
+    try {
+      capture_all();
+    } catch (...) {
+      memory.drop_all();
+      buckets.clear();
+      inputs.clear();
+      throw;
     }
-  const auto end = [&] {
-    if (options_.before_capture) options_.before_capture(0);
-  };
-  try {
-    for (size_t k = sizes_.size(); k-- > 0;) add(sizes_[k]);
-  } catch (...) {
-    buckets_.clear(), whole_.clear(), written_.clear();
-    end();
-    throw;
+    return;
   }
-  end();
+  captures_all = true;
+  used.record(current_stream(device));
+  thread = std::thread([this, modes = ThreadModes()] {
+    const ThreadModes::Scope scope(modes);
+    try {
+      capture_all();
+    } catch (...) {
+      const std::scoped_lock lock(mutex);
+      error = std::current_exception();
+    }
+    captures_all = false;
+  });
 }
 
-void Buckets::add(int64_t size) {
-  if (options_.before_capture) options_.before_capture(size);
-  Bucket& bucket = buckets_[size];
-  bucket.size = bucket.stats.size = size;
-  for (size_t i = 0; i < whole_.size(); ++i)
-    bucket.inputs.push_back(dim_of(i) < 0 ? whole_[i] : rows(whole_[i], dim_of(i), 0, size));
-  bucket.graph.emplace([&] { return function_(bucket.inputs); },
-                       CaptureOptions{.warm_up = options_.warm_up, .device = options_.device, .pool = pool_});
+/// Does some of the work that captures, at the caller's or on the thread, after earlier work of calls.
+template <class F>
+void Buckets::State::step(const F& work) {
+  const bool on_thread = captures_all;
+  const std::unique_lock lock = on_thread ? std::unique_lock(mutex) : std::unique_lock<std::mutex>();
+  const Stream caller = current_stream(device), own = stream;
+  if (on_thread)
+    used.block(own);
+  else if (device.is_cuda())
+    fence(caller, own);
+  {
+    const StreamScope scope(own);
+    work();
+  }
+  if (on_thread)
+    own.synchronize();
+  else if (device.is_cuda())
+    fence(own, caller);
 }
 
-/// Copies the arguments to the bucket's inputs. Rows behind them are padding.
-void Buckets::fill_in(Bucket& bucket, std::span<const Tensor> arguments, int64_t batch) {
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    const int dim = dim_of(i);
-    if (dim < 0) {
-      whole_[i].copy_(arguments[i]);
-      continue;
-    }
-    rows(whole_[i], dim, 0, batch).copy_(arguments[i]);
-    if (batch < written_[i]) pad(rows(whole_[i], dim, batch, written_[i]), i);
-    written_[i] = batch;
-  }
-  ++bucket.stats.hits;
-  bucket.stats.padded_rows += bucket.size - batch;
+/// Measures, compiles and captures a bucket, as the options say, or captures it if it has no graph yet.
+void Buckets::State::make_ready(Bucket& bucket) {
+  const auto needs_graph = [&] { return bucket.wants_graph() && !bucket.is_captured() && memory.may_capture(bucket); };
+  if (bucket.is_ready && !needs_graph()) return;
+  step([&] {
+    function.at(bucket.stats().size, [&] {
+      if (options.policy != Policy::fixed && bucket.stats().measured_us[0] == 0) bucket.measure();
+      bucket.warm_up();
+      if (needs_graph()) memory.capture(bucket);
+      return bucket.is_ready = true;
+    });
+  });
 }
 
-std::vector<Tensor> Buckets::cut(const Bucket& bucket, int64_t batch) const {
-  std::vector<Tensor> results;
-  for (const Tensor& x : bucket.graph->outputs()) {
-    const size_t i = results.size();
-    const int dim = i < options_.result_dims.size() ? options_.result_dims[i] : 0;
-    if (dim < 0 || batch == bucket.size) {
-      results.push_back(x);
-      continue;
-    }
-    if (!x.defined() || x.dim() <= dim || x.size(dim) != bucket.size)
-      raise_as<ShapeError>("BucketSet",
-                           "result {} has no row for each row of the batch; got {} for a bucket of {}; name its "
-                           "dimension in result_dims, or -1",
-                           i, x.defined() ? describe(x) : "an undefined tensor", bucket.size);
-    results.push_back(rows(x, dim, 0, batch));
-  }
+/// The largest first, so that the others fit into its memory.
+void Buckets::State::capture_all() {
+  for (auto& [size, bucket] : std::views::reverse(buckets))
+    if (!stop) make_ready(bucket);
+}
+
+std::vector<Tensor> Buckets::State::call(std::span<const Tensor> arguments, int64_t batch) {
+  if (!inputs.is_allocated()) prepare(arguments, batch);
+  inputs.check(arguments);
+  const NoGrad no_gradients;
+  std::unique_lock lock(mutex, std::try_to_lock);
+  if (lock && error != nullptr) std::rethrow_exception(std::exchange(error, nullptr));
+  const auto found = options.padding ? buckets.lower_bound(batch) : buckets.find(batch);
+  const bool captured_by_others = options.capture == Capture::in_background;
+  if (found == buckets.end() || (captured_by_others && (!lock || !found->second.is_ready)))
+    return function.at(batch, [&] { return function(arguments, batch); });
+  std::vector<Tensor> results = run(found->second, arguments, batch);
+  if (captured_by_others) used.record(current_stream(device));
   return results;
 }
 
-void Buckets::compare(const Bucket& bucket, std::span<const Tensor> arguments, std::span<const Tensor> results) const {
-  const std::vector<Tensor> expected = function_(arguments);
+std::vector<Tensor> Buckets::State::run(Bucket& bucket, std::span<const Tensor> arguments, int64_t batch) {
+  inputs.fill(arguments, batch);
+  memory.note_use(bucket);
+  if (!captures_all) make_ready(bucket);
+  const int64_t size = bucket.stats().size;
+  std::vector<Tensor> all = bucket.is_captured() ? bucket.run() : function.at(size, [&] { return bucket.run(); });
+  std::vector<Tensor> results = inputs.cut(all, size, batch);
+  bucket.count(batch);
+  if (options.verify) compare(bucket, arguments, results, batch);
+  return results;
+}
+
+void Buckets::State::compare(const Bucket& bucket, std::span<const Tensor> arguments, std::span<const Tensor> results,
+                             int64_t batch) {
+  const std::vector<Tensor> expected = function.at(batch, [&] { return function(arguments, batch); });
   for (size_t i = 0; i < results.size(); ++i)
     if (results[i].defined() && !same_bits(results[i], expected[i]))
-      raise_as<ValueError>(
-          "BucketSet",
-          "result {} of the bucket of {} differs from the function's own; expected the same bits: rows "
-          "of the batch, or of its padding, influence each other, or kernels depend on its size",
-          i, bucket.size);
+      raise_as<ValueError>("BucketSet",
+                           "result {} of the bucket of {} differs from the function's own; expected the same bits: "
+                           "rows of the batch, or of its padding, influence each other, or kernels depend on its size",
+                           i, bucket.stats().size);
 }
 
-std::vector<Tensor> Buckets::call(std::span<const Tensor> arguments) {
-  const int64_t batch = batch_of(arguments);
-  if (buckets_.empty()) prepare(arguments);
-  check_shapes(arguments);
-  const NoGrad no_gradients;
-  const auto found = options_.padding ? buckets_.lower_bound(batch) : buckets_.find(batch);
-  if (found == buckets_.end()) return function_(arguments);
-  Bucket& bucket = found->second;
-  fill_in(bucket, arguments, batch);
-  bucket.graph->replay();
-  std::vector<Tensor> results = cut(bucket, batch);
-  if (options_.verify) compare(bucket, arguments, results);
-  return results;
+Buckets::Buckets(Function function, const BucketOptions& options)
+    : state_(std::make_unique<State>(std::move(function), options)) {}
+Buckets::~Buckets() = default;
+
+void Buckets::prepare(std::span<const Tensor> arguments, std::optional<int64_t> rows) {
+  state_->prepare(arguments, state_->inputs.batch_of(arguments, rows));
 }
+
+std::vector<Tensor> Buckets::call(std::span<const Tensor> arguments, std::optional<int64_t> rows) {
+  return state_->call(arguments, state_->inputs.batch_of(arguments, rows));
+}
+
+void Buckets::wait() {
+  if (state_->thread.joinable()) state_->thread.join();
+  if (state_->error != nullptr) std::rethrow_exception(std::exchange(state_->error, nullptr));
+}
+
+bool Buckets::is_prepared() const { return state_->inputs.is_allocated(); }
 
 std::vector<BucketStats> Buckets::stats() const {
+  const std::scoped_lock lock(state_->mutex);
   std::vector<BucketStats> all;
-  for (const auto& [size, bucket] : buckets_) {
-    all.push_back(bucket.stats);
-    if (bucket.graph) all.back().graph = bucket.graph->stats();
-  }
+  for (const auto& [size, bucket] : state_->buckets) all.push_back(bucket.stats());
   return all;
 }
 
-}  // namespace detail
-}  // namespace lorry::replay
+}  // namespace lorry::replay::detail

@@ -125,7 +125,8 @@ Graph::State::State(Function f, CaptureOptions o)
 void Graph::State::prepare() {
   const auto start = std::chrono::steady_clock::now();
   // The default stream of a GPU cannot be captured. What is made once for a stream is made for this one.
-  const OwnedStream stream(device);
+  const std::optional<OwnedStream> own = last.handle == nullptr ? std::optional<OwnedStream>(device) : std::nullopt;
+  const Stream stream = own ? *own : last;
   order(last, stream);
   {
     const StreamScope scope(stream);
@@ -165,6 +166,7 @@ void Graph::State::capture() {
     work->finish();
   }
   stats.nodes = work->nodes();
+  stats.bytes = work->bytes();
   Leaser leaser(leases, device, *pool);
   work->addresses(leaser);
 }

@@ -48,6 +48,7 @@ struct CaptureOptions {
 /// Figures of a graph.
 struct GraphStats {
   int64_t nodes = 0;     ///< kernels, copies and fills
+  int64_t bytes = 0;     ///< memory of the graph itself, beside its pool (WorkGraph::bytes)
   int64_t replays = 0;   ///< without the run of the capture
   int64_t leases = 0;    ///< pieces of memory that the graph uses and others own
   int64_t rebound = 0;   ///< addresses that were changed

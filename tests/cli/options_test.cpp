@@ -91,6 +91,26 @@ TEST(Options, what_bench_optim_keeps_arrives_and_is_for_it_alone) {
   EXPECT_EQ(status_of({"bench", "optim", "--memory-budget", "-5"}), 2);
 }
 
+TEST(Options, what_bench_replay_runs_arrives_and_is_for_it_alone) {
+  const auto of = [](const std::vector<const char*>& words) {
+    return std::get<BenchOptions>(std::get<Arguments>(parse_line(words)).command).replay;
+  };
+  const bench::ReplayOptions plain = of({"bench", "replay"}),
+                             two = of({"bench", "replay", "--execution", "eager,both", "--sizes", "1,8,64"}),
+                             best = of({"bench", "replay", "--no-padding", "--policy", "throughput"});
+  EXPECT_FALSE(plain.given());
+  EXPECT_EQ(two.executions, (std::vector{replay::Execution::eager, replay::Execution::both}));
+  EXPECT_EQ(two.sizes, (std::vector<int64_t>{1, 8, 64}));
+  EXPECT_TRUE(two.padding && two.buckets());
+  EXPECT_FALSE(best.padding);
+  EXPECT_EQ(best.policy, replay::Policy::throughput);
+  EXPECT_FALSE(of({"bench", "replay", "--execution", "graph"}).buckets());
+  EXPECT_EQ(status_of({"bench", "replay", "--execution", "fast"}), 2);
+  EXPECT_EQ(status_of({"bench", "replay", "--sizes", "0"}), 2);
+  EXPECT_EQ(status_of({"bench", "replay", "--policy", "latency", "--execution", "eager"}), 2);
+  EXPECT_EQ(status_of({"bench", "optim", "--policy", "latency"}), 2);
+}
+
 TEST(Options, sixteen_bits_and_accumulation_arrive) {
   const auto result = parse_line({"train", "--text", "a", "--dtype", "f16", "--accumulate", "8"});
   const auto& train = std::get<TrainOptions>(std::get<Arguments>(result).command);

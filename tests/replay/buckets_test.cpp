@@ -13,7 +13,10 @@ namespace {
 
 using replay::BucketOptions;
 using replay::BucketSet;
+using replay::Capture;
 using replay::default_sizes;
+using replay::Execution;
+using replay::Policy;
 
 TEST(Buckets, have_default_sizes) {
   EXPECT_EQ(default_sizes(true, 1), (std::vector<int64_t>{1}));
@@ -48,6 +51,9 @@ TEST(Buckets, give_the_rows_of_the_function) {
   EXPECT_EQ(stats[1].padded_rows, 1 + 2 + 0 + 1);
   EXPECT_EQ(stats[2].padded_rows, 0 + 3 + 1 + 2);
   EXPECT_EQ(stats[2].graph.replays, stats[2].hits);
+  EXPECT_GT(stats[0].graph.bytes, 0);
+  EXPECT_EQ(replay::padding_waste(stats), 10.0 / (1 * 1 + 4 * 4 + 4 * 8));
+  EXPECT_EQ(replay::padding_waste({}), 0);
 }
 
 TEST(Buckets, take_several_arguments_and_give_several_results) {
@@ -95,19 +101,6 @@ TEST(Buckets, verifying_finds_rows_that_influence_each_other) {
   for (const int64_t n : {1, 2, 3, 4, 2}) EXPECT_NO_THROW(good(randn({n, 3}))) << n;
 }
 
-TEST(Buckets, tell_the_function_which_size_is_captured) {
-  std::vector<int64_t> seen;
-  BucketSet set([](const Tensor& x) { return x * 2; },
-                {.sizes = {1, 8, 2}, .before_capture = [&](int64_t size) { seen.push_back(size); }});
-  set.prepare(ones({3, 2}));
-  EXPECT_EQ(seen, (std::vector<int64_t>{8, 2, 1, 0}));  // the largest first
-  seen.clear();
-  BucketSet bad([](const Tensor& x) { return x * x.sum().item<float>(); },
-                {.sizes = {1, 8}, .before_capture = [&](int64_t size) { seen.push_back(size); }});
-  EXPECT_THROW(bad.prepare(ones({3, 2})), CaptureError);
-  EXPECT_EQ(seen, (std::vector<int64_t>{8, 0}));
-}
-
 TEST(Buckets, refuse_what_does_not_fit) {
   const auto twice = [](const Tensor& x) { return x * 2; };
   EXPECT_THROW(BucketSet(twice, {.sizes = {4, 0}})(ones({1})), ValueError);
@@ -132,6 +125,38 @@ TEST(Buckets, refuse_what_does_not_fit) {
   BucketSet reads([](const Tensor& x) { return x * x.sum().item<float>(); }, {.sizes = {2, 4}});
   EXPECT_THROW(reads(ones({3})), CaptureError);
   EXPECT_THROW(reads(ones({3})), CaptureError);
+}
+
+TEST(Buckets, refuse_options_that_are_out_of_range) {
+  const auto twice = [](const Tensor& x) { return x * 2; };
+  const auto refused = [&](const BucketOptions& options) {
+    return message<ValueError>([&] { BucketSet(twice, options); });
+  };
+  EXPECT_EQ(refused({.sizes = {4, 0}}), "BucketSet: sizes must be positive and different; got [4, 0]");
+  EXPECT_EQ(refused({.sizes = {4, 2, 4}}), "BucketSet: sizes must be positive and different; got [4, 2, 4]");
+  EXPECT_NE(refused({.largest = 0}).find("the largest size is not positive"), std::string::npos);
+  EXPECT_EQ(refused({.dims = {0, -2}}),
+            "BucketSet: dims has a dimension out of range; got -2; expected 0 to 7, or -1 for none");
+  EXPECT_NE(refused({.result_dims = {8}}).find("result_dims has a dimension out of range"), std::string::npos);
+  EXPECT_EQ(refused({.sizes = {1, 4}, .executions = {{2, Execution::eager}}}),
+            "BucketSet: executions has a size that is no bucket; got 2; expected some of [1, 4]");
+  EXPECT_NE(refused({.compiled_up_to = -1}).find("compiled_up_to is negative"), std::string::npos);
+  EXPECT_NE(refused({.memory_budget = -5}).find("memory_budget is negative; got -5"), std::string::npos);
+  EXPECT_NE(refused({.warm_up = -1}).find("warm_up is negative"), std::string::npos);
+  EXPECT_NE(refused({.compiled_up_to = 4, .policy = Policy::latency}).find("the policy chooses"), std::string::npos);
+  EXPECT_NE(refused({.policy = Policy::latency, .capture = Capture::in_background}).find("measured in the background"),
+            std::string::npos);
+  EXPECT_NE(refused({.capture = Capture::in_background, .choose_forward = [](int64_t) {}}).find("choose_forward"),
+            std::string::npos);
+  BucketSet set(twice, {.sizes = {4}, .dims = {0, 0}});
+  EXPECT_EQ(message<ValueError>([&] { set(ones({2})); }),
+            "BucketSet: dims has more entries than there are tensor arguments; got 2; expected at most 1");
+  BucketSet lists([](const std::vector<Tensor>& x) { return x[0] * 2; }, {.sizes = {4}});
+  EXPECT_THROW(lists(std::vector{ones({0})}), ValueError);
+  const std::vector pair = {ones({2}), ones({2})};  // a call that failed says nothing about the number of tensors
+  EXPECT_TRUE(lists(pair).equal(full({2}, 2.0)));
+  EXPECT_THROW(lists(std::vector{ones({2})}), ValueError);
+  EXPECT_TRUE(lists(pair).equal(full({2}, 2.0)));
 }
 
 }  // namespace

@@ -23,10 +23,11 @@ class HostWrite final : public Call {
 }  // namespace
 
 void Calls::add_host_writes() {
-  for (const auto& [data, bytes] : std::exchange(host_writes_, {})) add(std::make_unique<HostWrite>(data, bytes));
+  for (const auto& [data, bytes] : std::exchange(host_writes_, {}))
+    add(std::make_unique<HostWrite>(data, bytes), bytes);
 }
 
-void Calls::add(std::unique_ptr<Call> call) {
+void Calls::append(std::unique_ptr<Call> call) {
   call->operator_name = t_operator;
   calls_.push_back(std::move(call));
 }

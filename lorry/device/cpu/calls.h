@@ -26,7 +26,12 @@ class Call {
 
 class Calls {
  public:
-  void add(std::unique_ptr<Call> call);
+  /// owned: the bytes of other memory that the call owns
+  template <class C>
+  void add(std::unique_ptr<C> call, int64_t owned = 0) {
+    bytes_ += static_cast<int64_t>(sizeof(C)) + owned;
+    append(std::move(call));
+  }
   /// The host may write this memory, which belongs to what is recorded, before the next call: what it holds then is
   /// written there in each run.
   void note_host_write(void* data, int64_t bytes) { host_writes_.emplace_back(data, bytes); }
@@ -38,14 +43,18 @@ class Calls {
   /// Makes all calls again, in order.
   void run() const;
   size_t size() const { return calls_.size(); }
+  /// Memory of the recorded calls, without lists of tensors among their arguments.
+  int64_t bytes() const { return bytes_; }
   void addresses(AddressVisitor& visitor) const {
     for (const auto& call : calls_) call->addresses(visitor);
   }
 
  private:
+  void append(std::unique_ptr<Call> call);
   void add_host_writes();
 
   std::vector<std::unique_ptr<Call>> calls_;
+  int64_t bytes_ = 0;
   std::vector<std::pair<void*, int64_t>> host_writes_;
 };
 

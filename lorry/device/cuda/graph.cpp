@@ -39,12 +39,15 @@ class Graph final : public device::WorkGraph, device::LaunchObserver {
     size_t nodes = 0;
     check(cudaGraphGetNodes(graph_, nullptr, &nodes), "cudaGraphGetNodes");
     nodes_ = static_cast<int64_t>(nodes);
+    const size_t free = free_bytes();
     check(cudaGraphInstantiate(&launched_, graph_, 0), "cudaGraphInstantiate");
     check(cudaGraphUpload(launched_, handle(stream_)), "cudaGraphUpload");
+    if (const size_t left = free_bytes(); left < free) bytes_ = static_cast<int64_t>(free - left);
   }
 
   void launch(Stream stream) override { launch_graph(stream, launched_); }
   int64_t nodes() const override { return nodes_; }
+  int64_t bytes() const override { return bytes_; }
   void addresses(AddressVisitor& visitor) const override {
     for (const void* const& address : addresses_) visitor(address);
   }
@@ -58,6 +61,12 @@ class Graph final : public device::WorkGraph, device::LaunchObserver {
     const cudaError_t error = cudaStreamEndCapture(handle(stream_), &graph_);
     if (error != cudaSuccess) cudaGetLastError();
     return error;
+  }
+
+  static size_t free_bytes() {
+    size_t free = 0, total = 0;
+    check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+    return free;
   }
 
   void launched(const device::Launch& launch) noexcept override {
@@ -75,7 +84,7 @@ class Graph final : public device::WorkGraph, device::LaunchObserver {
   std::exception_ptr failed_;  ///< in `launched`
   cudaGraph_t graph_ = nullptr;
   cudaGraphExec_t launched_ = nullptr;
-  int64_t nodes_ = 0;
+  int64_t nodes_ = 0, bytes_ = 0;
   std::vector<const void*> addresses_;
 };
 
