@@ -106,7 +106,8 @@ generate::EngineOptions engine_options(const Texts& texts, const GenerateOptions
           .stops = texts.stop.empty() ? 0 : 1,
           .stop_length = static_cast<int64_t>(texts.stop.size()),
           .penalties = std::ranges::any_of(requests, [](const auto& r) { return r.sampling.repetition_penalty != 1; }),
-          .batch_invariant = !options.fast};
+          .batch_invariant = !options.fast,
+          .buckets = options.buckets};
 }
 
 /// Writes the texts, and prints a single one as it comes.

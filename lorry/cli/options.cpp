@@ -228,6 +228,39 @@ void add_train(CLI::App& app, TrainOptions& o) {
   });
 }
 
+/// Adds an option that names one of `values`, which are numbered from 0.
+template <class Set>
+CLI::Option* add_choice(CLI::App& app, const char* flag, const std::vector<std::string>& values, const Set& set,
+                        const std::string& help) {
+  return app
+      .add_option_function<std::string>(
+          flag, [=](const std::string& name) { set(std::ranges::find(values, name) - values.begin()); }, help)
+      ->check(one_of(values));
+}
+
+std::vector<std::string> execution_names() {
+  std::vector<std::string> names;
+  for (const replay::Execution x : replay::kExecutions) names.emplace_back(replay::name(x));
+  return names;
+}
+
+/// Flags of what a BucketSet has. `about` begins the help.
+template <class Options>
+std::vector<CLI::Option*> add_buckets(CLI::App& app, Options& o, const std::string& about) {
+  return {app.add_option("--sizes", o.sizes, about + "The batch sizes that are prepared, as in 1,8,64")
+              ->check(whole(1, 1 << 20))
+              ->delimiter(',')
+              ->type_name("LIST"),
+          app.add_flag_callback(
+              "--no-padding", [&o] { o.padding = false; },
+              about + "Batches of other sizes are not padded up, and run as the function is"),
+          add_choice(
+              app, "--policy", {"latency", "throughput"},
+              [&o](int64_t i) { o.policy = i == 0 ? replay::Policy::latency : replay::Policy::throughput; },
+              about + "Choose each size's execution by time: for single calls (latency) or many (throughput)")
+              ->type_name("GOAL")};
+}
+
 void add_generate(CLI::App& app, GenerateOptions& o) {
   app.add_option("--checkpoint", o.checkpoint, "Folder that `lorry train` wrote, or the checkpoint in it")
       ->required()
@@ -270,10 +303,21 @@ void add_generate(CLI::App& app, GenerateOptions& o) {
       "--no-echo", [&o] { o.echo = false; }, "Do not print the prompt");
   app.add_flag("--fast", o.fast,
                "Let a text depend, where two bytes are nearly as likely, on what is written with it: faster");
+  add_buckets(app, o.buckets, "");
+  add_choice(
+      app, "--execution", execution_names(),
+      [&o](int64_t i) { o.buckets.execution = replay::kExecutions[static_cast<size_t>(i)]; },
+      "How a step runs: " + listed(execution_names()) + " (compiled, as a graph); default graph")
+      ->type_name("NAME");
+  app.add_option("--graph-memory", o.buckets.memory_budget,
+                 "Bytes that graphs may take; sizes that are used least have none then")
+      ->check(whole(1))
+      ->type_name("BYTES");
   app.add_option("--save", o.save, "Write the texts and their settings to FILE, for --resume")->type_name("FILE");
   app.add_option("--resume", o.resume, "Go on with the texts that --save wrote, with their settings and seed")
       ->type_name("FILE");
   app.callback([&app, settings] {
+    if (app.count("--policy") && app.count("--execution")) throw CLI::ExcludesError("--policy", "--execution");
     if (app.count("--resume") == 0) return;
     for (const CLI::Option* option : settings)
       if (option->count()) throw CLI::ExcludesError("--resume", option->get_name());
@@ -287,37 +331,20 @@ std::vector<std::string> suite_names() {
 }
 
 std::vector<CLI::Option*> add_replay(CLI::App& app, bench::ReplayOptions& o) {
-  std::vector<std::string> executions;
-  for (const replay::Execution x : replay::kExecutions) executions.emplace_back(replay::name(x));
-  CLI::Option* const sizes =
-      app.add_option("--sizes", o.sizes, "replay: measure a set of buckets with these batch sizes, as in 1,8,64")
-          ->check(whole(1, 1 << 20))
-          ->delimiter(',')
-          ->type_name("LIST");
-  CLI::Option* const no_padding = app.add_flag_callback(
-      "--no-padding", [&o] { o.padding = false; },
-      "replay: buckets without padding; other batches run as the function is");
-  CLI::Option* const execution = app.add_option_function<std::vector<std::string>>(
-                                        "--execution",
-                                        [&o, executions](const std::vector<std::string>& names) {
-                                          for (const std::string& name : names)
-                                            o.executions.push_back(replay::kExecutions[static_cast<size_t>(
-                                                std::ranges::find(executions, name) - executions.begin())]);
-                                        },
-                                        "replay: only these: " + listed(executions))
-                                     ->check(one_of(executions))
-                                     ->delimiter(',')
-                                     ->type_name("LIST");
-  CLI::Option* const policy = app.add_option_function<std::string>(
-                                     "--policy",
-                                     [&o](const std::string& name) {
-                                       o.policy =
-                                           name == "latency" ? replay::Policy::latency : replay::Policy::throughput;
-                                     },
-                                     "replay: buckets, each in the execution that is best in latency or throughput")
-                                  ->check(one_of({"latency", "throughput"}))
-                                  ->type_name("GOAL");
-  return {sizes, no_padding, execution, policy};
+  const std::vector<std::string> executions = execution_names();
+  std::vector<CLI::Option*> all = add_buckets(app, o, "replay, with a set of buckets: ");
+  all.push_back(app.add_option_function<std::vector<std::string>>(
+                       "--execution",
+                       [&o, executions](const std::vector<std::string>& names) {
+                         for (const std::string& name : names)
+                           o.executions.push_back(replay::kExecutions[static_cast<size_t>(
+                               std::ranges::find(executions, name) - executions.begin())]);
+                       },
+                       "replay: only these: " + listed(executions))
+                    ->check(one_of(executions))
+                    ->delimiter(',')
+                    ->type_name("LIST"));
+  return all;
 }
 
 void add_bench(CLI::App& app, BenchOptions& o) {

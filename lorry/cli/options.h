@@ -69,6 +69,7 @@ struct GenerateOptions {
   double temperature = 1.0, top_p = 1.0, repetition_penalty = 1.0;
   bool echo = true;
   bool fast = false;  ///< without batch invariance
+  replay::BucketOptions buckets{.capture = replay::Capture::at_first_use};
 };
 
 struct BenchOptions {

@@ -73,12 +73,18 @@ EngineOptions checked(EngineOptions o, const nn::GPT& model) {
   o.block_size = std::min(o.block_size, model.config().context);
   if (o.blocks == 0) o.blocks = o.sequences * ceil_div(model.config().context, o.block_size);
   if (o.buckets.sizes.empty()) o.buckets.sizes = replay::default_sizes(o.buckets.padding, o.sequences);
-  const int64_t largest = std::ranges::max(o.buckets.sizes);
+  std::vector<int64_t>& sizes = o.buckets.sizes;
+  std::ranges::sort(sizes);
   require<ValueError>(
-      largest >= o.sequences || !o.buckets.padding,
+      sizes.back() >= o.sequences || !o.buckets.padding,
       "Engine: no bucket holds all sequences; got {} sequences and a largest bucket of {}; give a larger "
       "size, or fewer sequences",
-      o.sequences, largest);
+      o.sequences, sizes.back());
+  // There are no more rows than sequences.
+  std::erase_if(sizes, [&](int64_t size) { return size > o.sequences; });
+  if (sizes.empty() || (o.buckets.padding && sizes.back() < o.sequences)) sizes.push_back(o.sequences);
+  if (!o.buckets.device) o.buckets.device = model.tokens.weight.device();
+  if (o.buckets.follow.empty()) o.buckets.follow = model.named_parameters();
   return o;
 }
 
@@ -88,13 +94,15 @@ class Engine::State {
  public:
   State(const nn::GPT& model, EngineOptions options);
 
+  void prepare();
   int64_t submit(Request request);
   void cancel(int64_t id);
   std::vector<Update> step();
   bool idle() const { return waiting_.empty() && active_.empty() && updates_.empty(); }
-  EngineStats stats() const { return stats_; }
+  EngineStats stats() const;
 
  private:
+  replay::BucketOptions buckets();
   void check(const Request& request) const;
   int64_t blocks_for(const Sequence& s) const;
   int64_t free_slot() const;
@@ -120,6 +128,7 @@ class Engine::State {
   std::deque<Pending> pending_;
   std::vector<Update> updates_;
   int64_t next_id_ = 0, next_run_ = 0;
+  replay::BucketSet<std::function<void(int64_t)>> decode_;  ///< a step of the first n slots
   int64_t ahead_ = 1;  ///< steps to enqueue next: few after somebody joined, so that first tokens are seen soon
   EngineStats stats_;
 };
@@ -147,7 +156,27 @@ Engine::State::State(const nn::GPT& model, EngineOptions options)
              {.dtype = model.tokens.weight.dtype(), .device = device_}),
       slots_(slot_sizes(model, options_), device_),
       window_(window_of(options_)),
-      blocks_(options_.blocks) {}
+      blocks_(options_.blocks),
+      decode_([this](int64_t rows) { slots_.draw(model_.forward(slots_.batch(rows), cache_)); }, buckets()) {}
+
+/// Nothing happens to rows of padding, so all rows are padding in runs that nobody asked for.
+replay::BucketOptions Engine::State::buckets() {
+  replay::BucketOptions buckets = options_.buckets;
+  buckets.trial = [this](bool begins) { begins ? slots_.pause() : slots_.go_on(); };
+  return buckets;
+}
+
+void Engine::State::prepare() {
+  const NoGrad quiet;
+  const BatchInvariant invariant(options_.batch_invariant);
+  decode_.prepare(options_.sequences);
+}
+
+EngineStats Engine::State::stats() const {
+  EngineStats stats = stats_;
+  stats.buckets = decode_.stats();
+  return stats;
+}
 
 /// For all positions that the text can reach.
 int64_t Engine::State::blocks_for(const Sequence& s) const {
@@ -299,7 +328,7 @@ bool Engine::State::decode() {
   steps = std::min(steps, device_.is_cuda() ? ahead_ : 1);
   if (steps == 0) return false;
   ahead_ = std::min(2 * ahead_, options_.steps_ahead);
-  for (int64_t step = 0; step < steps; ++step) slots_.draw(model_.forward(slots_.batch(rows), cache_));
+  for (int64_t step = 0; step < steps; ++step) decode_(rows);
   stats_.steps += steps;
   Pending pending{slots_.copy(), Event(device_), std::vector<int64_t>(static_cast<size_t>(options_.sequences), -1)};
   pending.done.record(current_stream(device_));
@@ -370,7 +399,7 @@ std::vector<Update> Engine::State::step() {
 Engine::Engine(const nn::GPT& model, EngineOptions options)
     : state_(std::make_unique<State>(model, std::move(options))) {}
 Engine::~Engine() = default;
-void Engine::prepare() {}
+void Engine::prepare() { state_->prepare(); }
 int64_t Engine::submit(Request request) { return state_->submit(std::move(request)); }
 void Engine::cancel(int64_t request) { state_->cancel(request); }
 std::vector<Update> Engine::step() { return state_->step(); }

@@ -90,6 +90,13 @@ void Slots::set_blocks(int64_t slot, const std::vector<int32_t>& blocks) {
 
 void Slots::leave(int64_t slot) { rows_.slots.select(0, slot).fill_(-1); }
 
+void Slots::pause() {
+  paused_ = rows_.slots.clone();
+  rows_.slots.fill_(-1);
+}
+
+void Slots::go_on() { rows_.slots.copy_(paused_); }
+
 void Slots::move(int64_t from, int64_t to) {
   for (const Tensor& x : all()) x.select(0, to).copy_(x.select(0, from));
   const Tensor number = rows_.slots.select(0, to);

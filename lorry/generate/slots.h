@@ -40,6 +40,10 @@ class Slots {
   /// The sequence in slot `from`, if it has not ended, goes on in slot `to`.
   void move(int64_t from, int64_t to);
 
+  /// All rows are padding, until go_on().
+  void pause();
+  void go_on();
+
   /// The rows of the first n slots.
   nn::PagedBatch batch(int64_t n) const;
   /// Draws a token for each row of logits: [n, vocab], and takes them up.
@@ -54,6 +58,7 @@ class Slots {
 
   SlotSizes sizes_;
   SequenceRows rows_;
+  Tensor paused_;                                 ///< the slots before pause()
   Tensor block_table_;                            ///< [slots, max_blocks] i32
   Tensor temperature_, top_k_, top_p_, penalty_;  ///< [slots]
 };

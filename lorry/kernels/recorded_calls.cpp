@@ -63,6 +63,10 @@ void visit(AddressVisitor& v, const TokenSampling& x) {
 void visit(AddressVisitor& v, const TokenPenalty& x) {
   v(x.out.data, x.logits.data, x.seen.data, x.slots.data, x.penalty.data);
 }
+void visit(AddressVisitor& v, const SequenceAdvance& x) {
+  v(x.next.data, x.tokens.data, x.positions.data, x.slots.data, x.drawn.data, x.uniform.data, x.outputs.data,
+    x.seen.data, x.limits.data, x.keys.data, x.stops.data);
+}
 void visit(AddressVisitor& v, const NormEnd& x) { v(x.scale, x.factor); }
 void visit(AddressVisitor& v, const NormFinishCall& x) {
   v(x.sum, x.total);
@@ -270,6 +274,11 @@ inline constexpr bool kCopied =
     kIsAmong<T, List, PointwiseCall, ListPointwiseCall, ListNormCall, StepCall, CompressedCall, RecordedRule>;
 template <class T>
 inline constexpr bool kCopied<std::span<const T>> = Listed<T>;
+/// What cannot be repeated: the host sets numbers.
+template <class T>
+inline constexpr bool kSetsNumbers = false;
+template <class Rule>
+inline constexpr bool kSetsNumbers<std::span<const formula::HyperBlockChange<Rule>>> = true;
 
 // ---- recorded calls -------------------------------------------------------------------------------------------------
 
@@ -372,9 +381,11 @@ Result call_and_record(Result (*kernel)(Arguments...), Arguments... arguments) {
   const lorry::cpu::RecordCalls not_inside(nullptr);  // kernels that the kernel calls are part of it
   if constexpr (!(kIsStream<Arguments> || ...)) {
     return kernel(arguments...);
-  } else if constexpr (!(kCopied<std::remove_cvref_t<Arguments>> && ...)) {
-    device::refuse_capture("capture", "an optimizer's settings are set, or a step of a user's rule is made on the CPU",
+  } else if constexpr ((kSetsNumbers<std::remove_cvref_t<Arguments>> || ...)) {
+    device::refuse_capture("capture", "an optimizer's settings are set on the CPU",
                            "make one step before the capture, and set numbers between replays");
+  } else if constexpr (!(kCopied<std::remove_cvref_t<Arguments>> && ...)) {
+    static_assert(sizeof(Call) == 0, "an argument needs a visit() above");
   } else if constexpr (std::is_void_v<Result>) {
     kernel(arguments...);
     calls.add(std::make_unique<Call>(kernel, std::tuple<>(), arguments...));

@@ -70,8 +70,9 @@ void Bucket::warm_up() {
 
 void Bucket::capture(std::shared_ptr<memory::Pool> pool) {
   const int64_t before = pool->reserved();
-  graph_.emplace([this] { return call(); },
-                 CaptureOptions{.warm_up = options_.warm_up, .device = device_, .pool = pool});
+  graph_.emplace(
+      [this] { return call(); },
+      CaptureOptions{.warm_up = options_.warm_up, .device = device_, .pool = pool, .follow = options_.follow});
   bytes_ = graph_->stats().bytes + pool->reserved() - before;
 }
 

@@ -8,6 +8,8 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "lorry/compile/compile.h"
@@ -75,10 +77,15 @@ struct BucketOptions {
   /// Called with the size before the function may run at a size, in whatever way, and with 0 afterwards, after errors
   /// too. For models that run in another form at some sizes. It is no part of graphs and recordings.
   std::function<void(int64_t size)> choose_forward = nullptr;
+  /// Called with true before runs of the function whose results nobody gets (warm-up, recordings, measurements,
+  /// captures), and with false afterwards, after errors too. For functions that write memory of their own: it makes
+  /// these runs harmless.
+  std::function<void(bool begins)> trial = nullptr;
   /// Of the compiled buckets. They always wait for their kernels (`wait`), and sizes are recorded each (`dynamic`).
   CompileOptions compile = {};
-  int warm_up = 2;                    ///< CaptureOptions::warm_up
-  std::optional<Device> device = {};  ///< by default the default device
+  int warm_up = 2;                                          ///< CaptureOptions::warm_up
+  std::vector<std::pair<std::string, Tensor>> follow = {};  ///< CaptureOptions::follow
+  std::optional<Device> device = {};                        ///< by default the default device
   /// Fills the rows of padding with NaN where the argument is floating, runs the function itself too, and throws
   /// ValueError if the results differ in a bit. For finding functions in which rows of a batch influence each other.
   /// Not for functions with a size argument, whose rows of padding are not the set's.

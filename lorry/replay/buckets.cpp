@@ -121,11 +121,28 @@ void Buckets::State::step(const F& work) {
     fence(own, caller);
 }
 
+/// Tells BucketOptions::trial of runs that nobody asked for.
+class Trial {
+ public:
+  explicit Trial(const std::function<void(bool)>& tell) : tell_(tell) {
+    if (tell_) tell_(true);
+  }
+  ~Trial() noexcept(false) {
+    if (tell_) tell_(false);
+  }
+  Trial(const Trial&) = delete;
+  Trial& operator=(const Trial&) = delete;
+
+ private:
+  const std::function<void(bool)>& tell_;
+};
+
 /// Measures, compiles and captures a bucket, as the options say, or captures it if it has no graph yet.
 void Buckets::State::make_ready(Bucket& bucket) {
   const auto needs_graph = [&] { return bucket.wants_graph() && !bucket.is_captured() && memory.may_capture(bucket); };
   if (bucket.is_ready && !needs_graph()) return;
   step([&] {
+    const Trial trial(options.trial);
     function.at(bucket.stats().size, [&] {
       if (options.policy != Policy::fixed && bucket.stats().measured_us[0] == 0) bucket.measure();
       bucket.warm_up();

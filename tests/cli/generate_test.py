@@ -1,14 +1,30 @@
 """`lorry generate`, `info` and `bench` from the outside."""
 import json
+import shutil
+import tempfile
 import unittest
+from pathlib import Path
 
 from support import CommandTest
 
 
 class Generate(CommandTest):
+    trained = None  # a run that all tests read
+
+    @classmethod
+    def setUpClass(cls):
+        cls.trained = tempfile.TemporaryDirectory(prefix="lorry-")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.trained.cleanup()
+
     def setUp(self):
         super().setUp()
-        self.train("--steps", 40)
+        run = Path(self.trained.name) / "run"
+        if not run.exists():
+            self.train("--steps", 40, out=run)
+        shutil.copytree(run, self.path / "run")
 
     def generate(self, *arguments, **options):
         return self.run_lorry("generate", "--checkpoint", "run", "--threads", 1, *arguments, **options)
@@ -85,6 +101,16 @@ class Generate(CommandTest):
             self.refused("generate", "--checkpoint", "run", "--resume", "a.json", says=(says,))
         self.run_lorry("generate", "--checkpoint", "run", "--resume", "a.json", "--top-k", 3, status=2)
         self.refused("generate", "--checkpoint", "run", "--save", "no/such/file", says=("no/such/file",))
+
+    def test_texts_are_the_same_however_steps_run(self):
+        settings = ("--prompt", "7 is", "--prompt", "8", "--batch", 3, "--tokens", 40, "--top-k", 5)
+        expected = self.texts(*settings)
+        for flags in (("--execution", "eager"), ("--execution", "compiled"), ("--execution", "both"), ("--no-padding",),
+                      ("--sizes", "2,6"), ("--policy", "latency"), ("--graph-memory", 3_000_000)):
+            self.assertEqual(self.texts(*settings, *flags), expected, flags)
+        self.refused("generate", "--checkpoint", "run", "--batch", 4, "--sizes", "1,2", says=("no bucket holds all",))
+        self.refused("generate", "--checkpoint", "run", "--graph-memory", 10, says=("memory_budget is too small",))
+        self.run_lorry("generate", "--checkpoint", "run", "--policy", "latency", "--execution", "both", status=2)
 
     def test_fast_texts_have_their_lengths(self):
         self.assertEqual([len(text) > 0 for text in self.texts("--fast", "--batch", 3, "--tokens", 20)], [True] * 3)

@@ -97,18 +97,17 @@ std::vector<Tokens> all_alone(const nn::GPT& model, const std::vector<Request>& 
   return texts;
 }
 
-/// Models this small are faster so, above all where other processes compete for the cores.
-class OneThread {
- public:
-  OneThread() { cpu::set_threads(1); }
-  ~OneThread() { cpu::set_threads(before_); }
+/// On one thread: models this small are faster so, above all where other processes compete for the cores.
+class EngineTest : public testing::Test {
+ protected:
+  void SetUp() override { cpu::set_threads(1); }
+  void TearDown() override { cpu::set_threads(before_); }
 
  private:
   const int before_ = cpu::threads();
 };
 
-TEST(Engine, texts_are_those_of_each_request_alone) {
-  const OneThread scope;
+TEST_F(EngineTest, texts_are_those_of_each_request_alone) {
   for (const bool rotary : {false, true})
     for (const DType dtype : {kF32, kBF16}) {
       const nn::GPT model = small_model(rotary, dtype);
@@ -128,7 +127,7 @@ TEST(Engine, texts_are_those_of_each_request_alone) {
     }
 }
 
-TEST(Engine, requests_join_and_leave_between_steps) {
+TEST_F(EngineTest, requests_join_and_leave_between_steps) {
   const nn::GPT model = small_model(true);
   const std::vector<Request> all = requests(40, false, 3);
   const std::vector<Tokens> expected = all_alone(model, all);
@@ -169,7 +168,7 @@ TEST(Engine, requests_join_and_leave_between_steps) {
   }
 }
 
-TEST(Engine, a_text_that_is_resumed_goes_on_as_it_would_have) {
+TEST_F(EngineTest, a_text_that_is_resumed_goes_on_as_it_would_have) {
   const nn::GPT model = small_model(true);
   for (const Request& whole : requests(12, true, 9)) {
     const Tokens expected = drawn_alone(model, whole);
@@ -184,7 +183,7 @@ TEST(Engine, a_text_that_is_resumed_goes_on_as_it_would_have) {
   }
 }
 
-TEST(Engine, a_full_context_begins_again_with_its_last_half) {
+TEST_F(EngineTest, a_full_context_begins_again_with_its_last_half) {
   for (const int64_t context : {1, 2, 3, 8}) {
     const nn::GPT model = small_model(true, kF32, context);
     for (const size_t prompt : {1, 7, 8, 9, 30}) {
@@ -201,7 +200,56 @@ TEST(Engine, a_full_context_begins_again_with_its_last_half) {
   EXPECT_EQ(context_start(20, 21, 8), 17);
 }
 
-TEST(Engine, new_weights_are_used_at_once) {
+TEST_F(EngineTest, texts_are_the_same_on_any_number_of_threads) {
+  manual_seed(3);
+  nn::GPT model({.vocab = 256, .context = 64, .layers = 2, .heads = 4, .width = 128, .rotary = true});
+  model.eval();
+  std::vector<Request> all = requests(5, false);
+  for (Request& r : all) r.stops.clear();
+  const std::vector<Tokens> one = generate(model, all);
+  cpu::set_threads(3);
+  EXPECT_EQ(generate(model, all), one);
+}
+
+TEST_F(EngineTest, texts_are_the_same_however_steps_run) {
+  const nn::GPT model = small_model(true);
+  const std::vector<Request> all = requests(12, true, 11);
+  const std::vector<Tokens> expected = all_alone(model, all);
+  for (const replay::BucketOptions& buckets : {
+           replay::BucketOptions{.execution = replay::Execution::eager},
+           replay::BucketOptions{.execution = replay::Execution::compiled},
+           replay::BucketOptions{.execution = replay::Execution::both},
+           replay::BucketOptions{.compiled_up_to = 2, .capture = replay::Capture::at_first_use},
+           replay::BucketOptions{.execution = replay::Execution::both, .capture = replay::Capture::at_first_use},
+           replay::BucketOptions{.policy = replay::Policy::latency, .capture = replay::Capture::at_first_use},
+           replay::BucketOptions{.memory_budget = 2'200'000},
+       }) {
+    EngineOptions options{.sequences = 5, .penalties = true};
+    options.buckets = buckets;
+    EXPECT_EQ(generate(model, all, options), expected)
+        << replay::name(buckets.execution) << static_cast<int>(buckets.capture) << static_cast<int>(buckets.policy);
+  }
+  EXPECT_THROW(generate(model, all, {.penalties = true, .buckets = {.capture = replay::Capture::in_background}}),
+               ValueError);
+}
+
+TEST_F(EngineTest, weights_that_move_are_followed) {
+  nn::GPT model = small_model(true);
+  const Request r{.tokens = {1, 2}, .limit = 20, .sampling = {.temperature = 0}};
+  Engine engine(model, {.sequences = 2});
+  engine.prepare();
+  for (Tensor& x : model.parameters()) x.set_data(x.detach().neg());
+  engine.submit(r);
+  Tokens tokens;
+  while (!engine.idle())
+    for (const Update& u : engine.step()) tokens.insert(tokens.end(), u.tokens.begin(), u.tokens.end());
+  EXPECT_EQ(tokens, drawn_alone(model, r));
+  int64_t rebound = 0;
+  for (const replay::BucketStats& bucket : engine.stats().buckets) rebound += bucket.graph.rebound;
+  EXPECT_GT(rebound, 0);
+}
+
+TEST_F(EngineTest, new_weights_are_used_at_once) {
   const nn::GPT model = small_model(true);
   const Request r{.tokens = {1, 2}, .limit = 20, .sampling = {.temperature = 0}};
   Engine engine(model, {.sequences = 2});
@@ -218,7 +266,7 @@ TEST(Engine, new_weights_are_used_at_once) {
   EXPECT_EQ(run(), other);
 }
 
-TEST(Engine, without_batch_invariance_texts_have_their_lengths) {
+TEST_F(EngineTest, without_batch_invariance_texts_have_their_lengths) {
   const nn::GPT model = small_model(false);
   std::vector<Request> all = requests(9, false);
   for (Request& r : all) r.stops.clear();
@@ -226,7 +274,7 @@ TEST(Engine, without_batch_invariance_texts_have_their_lengths) {
   for (size_t i = 0; i < all.size(); ++i) EXPECT_EQ(static_cast<int64_t>(texts[i].size()), all[i].limit);
 }
 
-TEST(Engine, refuses_what_it_cannot_serve) {
+TEST_F(EngineTest, refuses_what_it_cannot_serve) {
   const nn::GPT model = small_model(false);
   Engine engine(model, {.sequences = 2, .block_size = 4, .blocks = 3, .stops = 1, .stop_length = 2});
   const auto refused = [&]<class Error>(Error*, auto change, const char* says) {
@@ -287,7 +335,7 @@ TEST(Engine, refuses_what_it_cannot_serve) {
   EXPECT_EQ(engine.stats().tokens, 11);
 }
 
-TEST(Engine, refuses_options_out_of_range) {
+TEST_F(EngineTest, refuses_options_out_of_range) {
   const nn::GPT model = small_model(false);
   const auto options_refused = [&](EngineOptions options, const char* says) {
     expect_error<ValueError>([&] { Engine(model, options); }, says);
@@ -303,7 +351,7 @@ TEST(Engine, refuses_options_out_of_range) {
   expect_error<ValueError>([&] { Engine{training}; }, "call model.eval()");
 }
 
-TEST(Engine, a_failure_leaves_the_texts_as_they_are) {
+TEST_F(EngineTest, a_failure_leaves_the_texts_as_they_are) {
   const nn::GPT model = small_model(true);
   const Request r{.tokens = {1, 2}, .limit = 12, .sampling = {.seed = 4}};
   Engine engine(model, {.sequences = 2});
