@@ -65,12 +65,14 @@ class Generate(CommandTest):
         return json.loads((self.path / "g.json").read_text())["texts"]
 
     def test_prompts_of_any_lengths_are_written_side_by_side(self):
-        prompts = ["7 is one", "1", "12 is one more than 11.\n" * 9, "2 "]
-        settings = ("--tokens", 200, "--top-k", 9, "--repetition-penalty", 1.1, "--seed", 3)
-        together = self.texts(*(word for prompt in prompts for word in ("--prompt", prompt)), "--batch", 2, *settings)
-        alone = [self.texts("--prompt", prompt, "--batch", 2, *settings) for prompt in prompts]
-        self.assertEqual(together, [text for two in alone for text in two])
-        self.assertEqual(len(set(together)), 8)
+        prompts = [("12 is one more than 11.\n" * 9)[-length:] for length in range(1, 200, 12)]
+        self.assertEqual(len(prompts), 17)
+        settings = ("--tokens", 60, "--top-k", 9, "--repetition-penalty", 1.1, "--seed", 3)
+        all_prompts = tuple(word for prompt in prompts for word in ("--prompt", prompt))
+        alone = [text for prompt in prompts for text in self.texts("--prompt", prompt, *settings)]
+        self.assertEqual(self.texts(*all_prompts, *settings), alone)
+        self.assertEqual(self.texts(*all_prompts, *settings, "--no-padding"), alone)
+        self.assertEqual(self.texts(*all_prompts, "--batch", 2, *settings)[::2], alone)
 
     def test_a_text_goes_on_in_another_process_as_it_would_have(self):
         settings = ("--prompt", "7 is", "--prompt", "8", "--top-p", 0.9, "--repetition-penalty", 1.2, "--seed", 5)
