@@ -33,11 +33,16 @@ struct Buckets::State {
         function(std::move(f), options),
         inputs(options, device, sizes.back()),
         memory(device, options.memory_budget, buckets) {}
-  ~State() { end_thread(); }
+  ~State() {
+    stop = true;
+    if (thread.joinable()) thread.join();
+  }
 
   void prepare(std::span<const Tensor> arguments, int64_t batch);
   std::vector<Tensor> call(std::span<const Tensor> arguments, int64_t batch);
-  void end_thread();
+  /// Held while the inputs, the buckets and their pool are used, if there may be a thread. Calls do not wait for the
+  /// thread: while it captures, the result may hold nothing.
+  std::unique_lock<std::mutex> take_turn();
 
   const BucketOptions options;
   const Device device;
@@ -48,14 +53,15 @@ struct Buckets::State {
   std::map<int64_t, Bucket> buckets;
   GraphMemory memory;
 
-  /// Held while the inputs, the buckets or their pool are used. Only the thread waits for it.
   std::mutex mutex;
   std::thread thread;
-  std::atomic<bool> stop{false}, captures_all{false};
+  std::atomic<bool> stop{false}, thread_captures{false};
   std::exception_ptr error;  ///< of the thread
   const Event used{device};  ///< after the last call, which the thread's captures wait for
+  Stream last = stream;      ///< of the last call
 
  private:
+  void start_thread();
   void capture_all();
   void make_ready(Bucket& bucket);
   template <class F>
@@ -64,10 +70,14 @@ struct Buckets::State {
   void compare(const Bucket& bucket, std::span<const Tensor> arguments, std::span<const Tensor> results, int64_t batch);
 };
 
-void Buckets::State::end_thread() {
-  stop = true;
-  if (thread.joinable()) thread.join();
-  stop = false;
+std::unique_lock<std::mutex> Buckets::State::take_turn() {
+  std::unique_lock lock(mutex, std::defer_lock);
+  if (options.capture != Capture::in_background) return lock;
+  if (thread_captures)
+    static_cast<void>(lock.try_lock());
+  else
+    lock.lock();
+  return lock;
 }
 
 void Buckets::State::prepare(std::span<const Tensor> arguments, int64_t batch) {
@@ -76,19 +86,23 @@ void Buckets::State::prepare(std::span<const Tensor> arguments, int64_t batch) {
   inputs.allocate(arguments, batch);
   for (const int64_t size : sizes) buckets.try_emplace(size, function, options, device, size, inputs.of(size));
   if (options.capture == Capture::at_first_use) return;
-  if (options.capture == Capture::at_start) {
-    try {
+  try {
+    if (options.capture == Capture::in_background)
+      start_thread();
+    else
       capture_all();
-    } catch (...) {
-      memory.drop_all();
-      buckets.clear();
-      inputs.clear();
-      throw;
-    }
-    return;
+  } catch (...) {
+    thread_captures = false;  // the thread could not be started
+    memory.drop_all();
+    buckets.clear();
+    inputs.clear();
+    throw;
   }
-  captures_all = true;
+}
+
+void Buckets::State::start_thread() {
   used.record(current_stream(device));
+  thread_captures = true;
   thread = std::thread([this, modes = ThreadModes()] {
     const ThreadModes::Scope scope(modes);
     try {
@@ -97,14 +111,14 @@ void Buckets::State::prepare(std::span<const Tensor> arguments, int64_t batch) {
       const std::scoped_lock lock(mutex);
       error = std::current_exception();
     }
-    captures_all = false;
+    thread_captures = false;
   });
 }
 
 /// Does some of the work that captures, at the caller's or on the thread, after earlier work of calls.
 template <class F>
 void Buckets::State::step(const F& work) {
-  const bool on_thread = captures_all;
+  const bool on_thread = thread_captures;  // then no call does such work
   const std::unique_lock lock = on_thread ? std::unique_lock(mutex) : std::unique_lock<std::mutex>();
   const Stream caller = current_stream(device), own = stream;
   if (on_thread)
@@ -162,21 +176,24 @@ std::vector<Tensor> Buckets::State::call(std::span<const Tensor> arguments, int6
   if (!inputs.is_allocated()) prepare(arguments, batch);
   inputs.check(arguments);
   const NoGrad no_gradients;
-  std::unique_lock lock(mutex, std::try_to_lock);
+  const std::unique_lock lock = take_turn();
   if (lock && error != nullptr) std::rethrow_exception(std::exchange(error, nullptr));
   const auto found = options.padding ? buckets.lower_bound(batch) : buckets.find(batch);
-  const bool captured_by_others = options.capture == Capture::in_background;
-  if (found == buckets.end() || (captured_by_others && (!lock || !found->second.is_ready)))
+  const bool in_background = options.capture == Capture::in_background;
+  if (found == buckets.end() || (in_background && (!lock || !found->second.is_ready)))
     return function.at(batch, [&] { return function(arguments, batch); });
   std::vector<Tensor> results = run(found->second, arguments, batch);
-  if (captured_by_others) used.record(current_stream(device));
+  if (in_background) used.record(current_stream(device));
   return results;
 }
 
 std::vector<Tensor> Buckets::State::run(Bucket& bucket, std::span<const Tensor> arguments, int64_t batch) {
+  const Stream now = current_stream(device);
+  if (device.is_cuda() && !(last == now)) fence(last, now);
+  last = now;
   inputs.fill(arguments, batch);
   memory.note_use(bucket);
-  if (!captures_all) make_ready(bucket);
+  if (!thread_captures) make_ready(bucket);
   const int64_t size = bucket.stats().size;
   std::vector<Tensor> all = bucket.is_captured() ? bucket.run() : function.at(size, [&] { return bucket.run(); });
   std::vector<Tensor> results = inputs.cut(all, size, batch);
@@ -216,7 +233,8 @@ void Buckets::wait() {
 bool Buckets::is_prepared() const { return state_->inputs.is_allocated(); }
 
 std::vector<BucketStats> Buckets::stats() const {
-  const std::scoped_lock lock(state_->mutex);
+  std::unique_lock lock(state_->mutex, std::defer_lock);
+  if (state_->options.capture == Capture::in_background) lock.lock();
   std::vector<BucketStats> all;
   for (const auto& [size, bucket] : state_->buckets) all.push_back(bucket.stats());
   return all;

@@ -51,7 +51,9 @@ TEST(Buckets, give_the_rows_of_the_function) {
   EXPECT_EQ(stats[1].padded_rows, 1 + 2 + 0 + 1);
   EXPECT_EQ(stats[2].padded_rows, 0 + 3 + 1 + 2);
   EXPECT_EQ(stats[2].graph.replays, stats[2].hits);
-  EXPECT_GT(stats[0].graph.bytes, 0);
+  if (default_device().is_cpu()) {
+    EXPECT_GT(stats[0].graph.bytes, 0);
+  }
   EXPECT_EQ(replay::padding_waste(stats), 10.0 / (1 * 1 + 4 * 4 + 4 * 8));
   EXPECT_EQ(replay::padding_waste({}), 0);
 }
@@ -70,6 +72,13 @@ TEST(Buckets, take_several_arguments_and_give_several_results) {
     EXPECT_TRUE(a.equal(c)) << n;
     EXPECT_TRUE(b.equal(d)) << n;
   }
+}
+
+TEST(Buckets, own_functions_that_can_only_be_moved) {
+  const NoGrad quiet;
+  BucketSet set([factor = std::make_unique<double>(2)](const Tensor& x) { return x * *factor; }, {.sizes = {4}});
+  BucketSet moved = std::move(set);
+  EXPECT_TRUE(moved(ones({3})).equal(full({3}, 2.0)));
 }
 
 TEST(Buckets, without_padding_run_other_sizes_as_the_function_is) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <thread>
 
 #include "lorry/lorry.h"
@@ -172,22 +173,24 @@ TEST(Background, the_next_call_reports_an_error) {
 
 TEST(Background, the_thread_ends_with_the_set) {
   const NoGrad quiet;
-  std::atomic<int> running{0}, most{0};
-  for (int round = 0; round < 5; ++round) {
-    std::optional<BucketSet<std::function<Tensor(const Tensor&)>>> set;
-    set.emplace(
-        [&](const Tensor& x) {
-          ++running, ++most;
-          const Tensor y = x * 2;
-          --running;
-          return y;
-        },
-        replay::BucketOptions{.capture = Capture::in_background});
-    set->prepare(ones({2, 3}));
-    set.reset();
-    EXPECT_EQ(running, 0);
-  }
-  EXPECT_LT(most, 5 * 23 * 3);  // not all 23 sizes
+  const auto here = std::this_thread::get_id();
+  Gate gate;
+  std::atomic<int> captures{0};
+  const auto f = [&](const Tensor& x) {
+    if (std::this_thread::get_id() != here) gate.wait(), ++captures;
+    return x * 2;
+  };
+  std::thread later([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    gate.open = true;
+  });
+  {
+    BucketSet set(f, {.capture = Capture::in_background, .warm_up = 0});
+    set.prepare(ones({2, 3}));
+  }  // waits for the size that the thread is at
+  EXPECT_EQ(gate.open, captures > 0);
+  EXPECT_LE(captures, 1);
+  later.join();
 }
 
 // ---- memory ---------------------------------------------------------------------------------------------------------
@@ -211,6 +214,7 @@ BucketStats alone(Tensor (*f)(const Tensor&), int64_t size, int64_t width) {
 }
 
 TEST(MemoryBudget, that_is_enough_changes_nothing) {
+  if (!default_device().is_cpu()) GTEST_SKIP() << "a GPU's driver takes memory in pieces, so graphs have no exact size";
   const NoGrad quiet;
   int64_t bytes = 0, apart = 0;
   BucketSet free(wide, {.sizes = {1, 4, 8}});
@@ -225,6 +229,7 @@ TEST(MemoryBudget, that_is_enough_changes_nothing) {
 }
 
 TEST(MemoryBudget, leaves_out_a_bucket_that_exceeds_it_alone) {
+  if (!default_device().is_cpu()) GTEST_SKIP() << "a GPU's driver takes memory in pieces, so graphs have no exact size";
   const NoGrad quiet;
   const int64_t budget = alone(wide, 4, kWide).bytes + alone(wide, 1, kWide).graph.bytes;
   for (const Capture capture : {Capture::at_start, Capture::at_first_use, Capture::in_background}) {
@@ -239,7 +244,19 @@ TEST(MemoryBudget, leaves_out_a_bucket_that_exceeds_it_alone) {
   }
 }
 
+TEST(MemoryBudget, is_enough_in_whatever_order_sizes_are_used) {
+  if (!default_device().is_cpu()) GTEST_SKIP() << "a GPU's driver takes memory in pieces, so graphs have no exact size";
+  const NoGrad quiet;
+  const BucketStats one = alone(wide, 1, kWide), four = alone(wide, 4, kWide), eight = alone(wide, 8, kWide);
+  BucketSet set(wide, {.sizes = {1, 4, 8},
+                       .capture = Capture::at_first_use,
+                       .memory_budget = eight.bytes + one.graph.bytes + four.graph.bytes});
+  for (const int64_t n : {1, 4, 8, 1, 4}) set(ones({n, kWide}));  // the pool of the small ones is no use to the large
+  EXPECT_EQ(captured(set.stats()), (std::vector<int64_t>{1, 4, 8}));
+}
+
 TEST(MemoryBudget, is_given_to_the_buckets_that_are_used_most) {
+  if (!default_device().is_cpu()) GTEST_SKIP() << "a GPU's driver takes memory in pieces, so graphs have no exact size";
   const NoGrad quiet;
   const BucketStats one = alone(deep, 3, 5);
   ASSERT_GT(one.graph.bytes, 100000);
@@ -273,6 +290,7 @@ TEST(MemoryBudget, is_given_to_the_buckets_that_are_used_most) {
 }
 
 TEST(MemoryBudget, leaves_compiled_what_was_both) {
+  if (!default_device().is_cpu()) GTEST_SKIP() << "a GPU's driver takes memory in pieces, so graphs have no exact size";
   const NoGrad quiet;
   int runs = 0;
   const auto f = [&](const Tensor& x) { return ++runs, wide(x); };
@@ -286,6 +304,7 @@ TEST(MemoryBudget, leaves_compiled_what_was_both) {
 }
 
 TEST(MemoryBudget, says_how_much_the_smallest_graph_needs) {
+  if (!default_device().is_cpu()) GTEST_SKIP() << "a GPU's driver takes memory in pieces, so graphs have no exact size";
   const NoGrad quiet;
   const int64_t needed = alone(wide, 2, kWide).bytes;
   for (const Capture capture : {Capture::at_start, Capture::at_first_use}) {
@@ -301,6 +320,7 @@ TEST(MemoryBudget, says_how_much_the_smallest_graph_needs) {
 }
 
 TEST(MemoryBudget, memory_of_dropped_graphs_returns) {
+  if (!default_device().is_cpu()) GTEST_SKIP() << "a GPU's driver takes memory in pieces, so graphs have no exact size";
   const NoGrad quiet;
   const memory::Stats before = memory::stats(kCPU);
   {
