@@ -1,12 +1,15 @@
 // Graphs against calls: a deep narrow network at several batch sizes, run by operators, replayed, compiled, and both.
-// Its kernels take less time than the host takes to start them.
+// Its kernels take less time than the host takes to start them. And what it costs to move the weights of a graph.
 
 #include <deque>
+#include <utility>
+#include <vector>
 
 #include "lorry/autograd/grad_mode.h"
 #include "lorry/bench/compile_cases.h"
 #include "lorry/bench/footprint.h"
 #include "lorry/bench/suites.h"
+#include "lorry/nn/gpt.h"
 #include "lorry/nn/layers.h"
 #include "lorry/ops/ops.h"
 #include "lorry/replay/graph.h"
@@ -47,6 +50,31 @@ class ReplayCases {
     add(name, dtype, "lorry compiled", [&] { profile::do_not_optimize(compiled(x)); });
     add(name, dtype, "lorry compiled, graph", [&] { both.replay(); });
   }
+  /// A forward pass whose weights all get other memory before each replay.
+  void moves(const char* preset, DType dtype) {
+    const std::string name = fmt::format("{} with all weights moved", preset);
+    if (!filter_(name)) return;
+    manual_seed(1);
+    nn::GPT model(nn::gpt_preset(preset));
+    model.to(dtype);
+    model.eval();
+    const Tensor tokens = zeros({1, 16}, {kI64});
+    replay::Graph graph([&] { return std::vector{model(tokens)}; }, {.follow = model.named_parameters()});
+    const std::vector<Tensor> parameters = model.parameters();
+    std::vector<Tensor> spare;
+    for (const Tensor& p : parameters) spare.push_back(p.detach().mul(0.9));
+    const auto move = [&] {
+      for (size_t i = 0; i < parameters.size(); ++i) {
+        const Tensor before = parameters[i].detach();
+        parameters[i].set_data(std::exchange(spare[i], before));
+      }
+      graph.replay();
+    };
+    move();
+    require_same_bits(name, model(tokens), graph.outputs()[0]);
+    add(name, dtype, "lorry graph, weights stay", [&] { graph.replay(); });
+    add(name, dtype, "lorry graph", move);
+  }
   std::vector<Result> rows() { return std::move(rows_); }
 
  private:
@@ -77,6 +105,7 @@ std::vector<Result> replay_suite(const Filter& filter) {
   const bool on_gpu = !default_device().is_cpu();
   for (const int64_t batch : {1, 2, 4, 8, 16, 32, 64, 128})
     cases.layers(on_gpu ? 512 : 64, on_gpu ? kF16 : kF32, batch);
+  cases.moves(on_gpu ? "gpt2" : "nano", on_gpu ? kBF16 : kF32);
   return cases.rows();
 }
 
