@@ -215,7 +215,7 @@ SENTENCES = {
 # Composed of other operators, but nothing of a gradient comes through.
 NO_GRADIENT = set("""
     empty_like zeros_like ones_like full_like rand_like randn_like randint_like one_hot isclose argsort
-    unique_consecutive normal
+    unique_consecutive normal nonzero_static_with_count
     """.split())
 
 

@@ -1,16 +1,19 @@
 // Graphs against calls: a deep narrow network at several batch sizes, run by operators, replayed, compiled, and both.
-// Its kernels take less time than the host takes to start them.
+// Its kernels take less time than the host takes to start them. And what it costs to move the weights of a graph.
 
 #include "lorry/bench/replay.h"
 
 #include <algorithm>
 #include <chrono>
 #include <deque>
+#include <utility>
+#include <vector>
 
 #include "lorry/autograd/grad_mode.h"
 #include "lorry/bench/compile_cases.h"
 #include "lorry/bench/footprint.h"
 #include "lorry/memory/allocate.h"
+#include "lorry/nn/gpt.h"
 #include "lorry/nn/layers.h"
 #include "lorry/ops/ops.h"
 
@@ -99,6 +102,31 @@ class ReplayCases {
       if (bytes > 0) row.graph_bytes = bytes;
     }
   }
+  /// A forward pass whose weights all get other memory before each replay.
+  void moves(const char* preset, DType dtype) {
+    const std::string name = fmt::format("{} with all weights moved", preset);
+    if (!filter_(name)) return;
+    manual_seed(1);
+    nn::GPT model(nn::gpt_preset(preset));
+    model.to(dtype);
+    model.eval();
+    const Tensor tokens = zeros({1, 16}, {kI64});
+    replay::Graph graph([&] { return std::vector{model(tokens)}; }, {.follow = model.named_parameters()});
+    const std::vector<Tensor> parameters = model.parameters();
+    std::vector<Tensor> spare;
+    for (const Tensor& p : parameters) spare.push_back(p.detach().mul(0.9));
+    const auto move = [&] {
+      for (size_t i = 0; i < parameters.size(); ++i) {
+        const Tensor before = parameters[i].detach();
+        parameters[i].set_data(std::exchange(spare[i], before));
+      }
+      graph.replay();
+    };
+    move();
+    require_same_bits(name, model(tokens), graph.outputs()[0]);
+    add(name, dtype, "lorry graph, weights stay", [&] { graph.replay(); });
+    add(name, dtype, "lorry graph", move);
+  }
   std::vector<Result> rows() { return std::move(rows_); }
 
  private:
@@ -112,14 +140,19 @@ class ReplayCases {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
   template <class F>
-  Result& add(int64_t rows, std::string implementation, const F& call) {
+  Result& add(const std::string& name, DType dtype, std::string implementation, const F& call) {
     Result& row = rows_.emplace_back();
     row.suite = "replay";
-    row.name = name_of(rows);
-    row.dtype = lorry::name(dtype_);
+    row.name = name;
+    row.dtype = lorry::name(dtype);
     row.implementation = std::move(implementation);
     count_call(row, call);
     row.time = profile::benchmark(call, {.device = row.device});
+    return row;
+  }
+  template <class F>
+  Result& add(int64_t rows, std::string implementation, const F& call) {
+    Result& row = add(name_of(rows), dtype_, std::move(implementation), call);
     row.rows_per_s = static_cast<double>(rows) * 1e6 / row.time.median_us;
     const auto waited = [&] {
       call();
@@ -145,6 +178,7 @@ std::vector<Result> replay_suite(const Filter& filter, const ReplayOptions& opti
   ReplayCases cases(filter, options, on_gpu ? 512 : 64, on_gpu ? kF16 : kF32);
   if (!options.buckets()) {
     for (const int64_t rows : {1, 2, 4, 8, 16, 32, 64, 128}) cases.batch(rows);
+    cases.moves(on_gpu ? "gpt2" : "nano", on_gpu ? kBF16 : kF32);
   } else if (options.policy != Policy::fixed) {
     cases.buckets(Execution::graph, 128);  // the policy chooses
   } else {

@@ -46,26 +46,25 @@ class HostWork final : public WorkGraph {
   int64_t nodes() const override { return static_cast<int64_t>(calls_.size()); }
   int64_t bytes() const override { return calls_.bytes(); }
   void addresses(AddressVisitor& visitor) const override { calls_.addresses(visitor); }
-  int64_t rebind(const void* from, int64_t bytes, const void* to) override {
-    struct Mover final : AddressVisitor {
-      Mover(const void* f, int64_t b, const void* t) : from(f), bytes(b), to(t) {}
-      void found(const void* const* address) override {
-        const void* const other = moved(*address, from, bytes, to);
-        if (other == nullptr) return;
-        *const_cast<const void**>(address) = other;  // an argument that a call owns
-        ++count;
-      }
-      const void* const from;
-      const int64_t bytes;
-      const void* const to;
-      int64_t count = 0;
-    } mover(from, bytes, to);
-    calls_.addresses(mover);
-    return mover.count;
+  int64_t rebind(std::span<const Move> moves) override {
+    if (slots_.size() == 0) find_slots();
+    std::vector<int32_t> calls;
+    return slots_.move(moves, calls);
   }
 
  private:
+  void find_slots() {
+    struct Finder final : AddressVisitor {
+      explicit Finder(AddressSlots& s) : slots(s) {}
+      void found(const void* const* address) override { slots.add(const_cast<const void**>(address), 0); }
+      AddressSlots& slots;
+    } finder(slots_);
+    calls_.addresses(finder);  // arguments that the calls own
+    slots_.sort();
+  }
+
   cpu::Calls calls_;
+  AddressSlots slots_;
   std::optional<cpu::RecordCalls> recording_{&calls_};
 };
 

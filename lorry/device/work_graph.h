@@ -5,7 +5,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 
+#include "lorry/device/address_slots.h"
 #include "lorry/device/addresses.h"
 #include "lorry/device/stream.h"
 
@@ -26,20 +28,16 @@ class WorkGraph {
   virtual int64_t bytes() const = 0;
   /// Shows the visitor every address that the work uses.
   virtual void addresses(AddressVisitor& visitor) const = 0;
-  /// Replaces addresses in [from, from + bytes) by those at the same distance from `to`, in later launches. Returns how
-  /// many there were. On a GPU, addresses of library calls are looked for in the parameters of the library's kernels.
-  virtual int64_t rebind(const void* from, int64_t bytes, const void* to) = 0;
+  /// Later launches use the memory where it is after the moves, all of which happen at once: two pieces of memory may
+  /// change places. Returns how many addresses have changed. The first call finds where the work keeps its addresses;
+  /// without moves it does only that. On a GPU, addresses of library calls are looked for in the parameters of the
+  /// library's kernels. Throws CudaError.
+  virtual int64_t rebind(std::span<const Move> moves) = 0;
 };
 
 /// Captures the work that this thread enqueues on the stream (on the CPU: all its kernel calls) until finish(), or
 /// until the object is destroyed. On a GPU the work does not run, the stream is not the default one, and nothing may
 /// wait for it. On the CPU it runs too.
 std::unique_ptr<WorkGraph> capture_work(Stream stream);
-
-/// The address at the same distance from `to` as `address` from `from`; null if it is not in [from, from + bytes).
-inline const void* moved(const void* address, const void* from, int64_t bytes, const void* to) {
-  const uintptr_t distance = reinterpret_cast<uintptr_t>(address) - reinterpret_cast<uintptr_t>(from);
-  return distance < static_cast<uintptr_t>(bytes) ? static_cast<const char*>(to) + distance : nullptr;
-}
 
 }  // namespace lorry::device

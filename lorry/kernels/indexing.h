@@ -61,6 +61,14 @@ struct IndexTerm {
   int64_t step = 0;
 };
 
+struct NonzeroArgs {
+  Array out;  ///< i64 [rows, rank of x], contiguous
+  Array x;    ///< contiguous
+  /// Where the number of elements that are not zero goes. Null: not wanted; there are as many as `out` has rows.
+  int64_t* count = nullptr;
+  int64_t fill = 0;
+};
+
 struct IndexingKernels {
   /// The first index outside [low, high). On a device that runs asynchronously: always none, without waiting.
   OutOfRange (*check)(const Array& index, int64_t low, int64_t high, Stream stream);
@@ -73,9 +81,9 @@ struct IndexingKernels {
   void (*put)(const PutArgs& args, Stream stream);
   /// The number of elements of the contiguous x that are not zero. Waits for the device.
   int64_t (*count_nonzero)(const Array& x, Stream stream);
-  /// The positions of the elements of the contiguous x that are not zero, in row-major order: `out` is i64 [count,
-  /// rank], contiguous, or [count] for the row-major position itself.
-  void (*nonzero)(const Array& out, const Array& x, Stream stream);
+  /// The coordinates of the elements of x that are not zero, in row-major order: as many as `out` has rows. Rows that
+  /// are left are filled with `fill`. Does not wait for the device.
+  void (*nonzero)(const NonzeroArgs& args, Stream stream);
   /// Writes i counts[i] times, for each i in order. Both i64 and contiguous; the counts are not negative and sum to
   /// out.numel().
   void (*repeat_positions)(const Array& out, const Array& counts, Stream stream);

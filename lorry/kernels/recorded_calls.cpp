@@ -39,6 +39,7 @@ void visit(AddressVisitor& v, const ClassArgs& x) { v(x.x.data, x.target.data, x
 void visit(AddressVisitor& v, const MatmulArgs& x) { v(x.out.data, x.a.data, x.b.data, x.c.data); }
 void visit(AddressVisitor& v, const MatmulEpilogue& x) { v(x.aux, x.sums); }
 void visit(AddressVisitor& v, const TakeArgs& x) { v(x.out.data, x.source.data, x.index.data); }
+void visit(AddressVisitor& v, const NonzeroArgs& x) { v(x.out.data, x.x.data, x.count); }
 void visit(AddressVisitor& v, const PutArgs& x) { v(x.target.data, x.source.data, x.index.data); }
 void visit(AddressVisitor& v, const AttentionArgs& x) {
   v(x.q.data, x.k.data, x.v.data, x.out.data, x.logsumexp.data, x.mask.data, x.key);

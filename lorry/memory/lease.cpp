@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <climits>
+#include <utility>
+#include <vector>
 
 #include "lorry/memory/caching_allocator.h"
 
@@ -75,16 +77,16 @@ void Leases::add(Device device, const void* address, const Pool& but_of) {
   }
 }
 
-void Leases::move(Device device, const void* from, int64_t bytes, const void* to, const Pool& but_of) {
-  const auto first = addresses_.lower_bound(from), end = addresses_.lower_bound(static_cast<const char*>(from) + bytes);
-  const std::map<const void*, void*> before(first, end);
-  for (const auto& [address, block] : before)  // first: a lease must not end while the memory is still used
-    add(device, static_cast<const char*>(to) + (static_cast<const char*>(address) - static_cast<const char*>(from)),
-        but_of);
-  for (const auto& [address, block] : before) {
-    addresses_.erase(address);
-    remove(block);
-  }
+void Leases::move(Device device, std::span<const device::Move> moves, const Pool& but_of) {
+  std::vector<std::pair<const void*, void*>> moved;  // where the memory is now, and the block in which it was
+  for (const device::Move& move : moves)
+    for (auto at = addresses_.lower_bound(move.from); at != addresses_.end(); at = addresses_.erase(at)) {
+      const void* const now = move(at->first);
+      if (now == nullptr) break;
+      moved.emplace_back(now, at->second);
+    }
+  for (const auto& [now, block] : moved) add(device, now, but_of);  // before: a lease must not end while it is needed
+  for (const auto& [now, block] : moved) remove(block);
 }
 
 void Leases::remove(void* block) noexcept {

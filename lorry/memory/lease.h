@@ -7,8 +7,10 @@
 #include <atomic>
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 
+#include "lorry/device/address_slots.h"
 #include "lorry/layout/device.h"
 #include "lorry/memory/allocate.h"
 
@@ -52,9 +54,9 @@ class Leases {
   /// Leases the block that contains an address used on the device: its own memory, or pinned or managed memory. Does
   /// nothing for blocks of the pool, and for memory that no allocator of Lorry owns. Throws std::bad_alloc.
   void add(Device device, const void* address, const Pool& but_of);
-  /// The graph uses the addresses at the same distance from `to` instead of those in [from, from + bytes). Ends the
-  /// leases of blocks that it uses no more. Throws std::bad_alloc.
-  void move(Device device, const void* from, int64_t bytes, const void* to, const Pool& but_of);
+  /// The graph uses memory where it is after the moves, as AddressSlots::move() makes them. Ends the leases of blocks
+  /// that it uses no more. Throws std::bad_alloc; then what was leased stays leased.
+  void move(Device device, std::span<const device::Move> moves, const Pool& but_of);
   /// Ends all leases.
   void clear() noexcept;
   /// Whether no leased block is released.

@@ -173,16 +173,43 @@ Tensor index_put(const Tensor& x, const std::vector<Tensor>& indices, const Tens
 Tensor nonzero(const Tensor& x) {
   const Running running("nonzero");
   require_defined(x, "x");
-  announce_host_read(x);  // for the size of the result
+  // for the size of the result
+  announce_host_read(x, "use nonzero_static(x, size), whose result has as many rows as you say");
   return door::call(Op::nonzero, {&x}, [&] {
     const Tensor from = x.contiguous();
     const auto& kernels = *backend(x).indexing;
     const Stream stream = current_stream(x.device());
     const int64_t count = kernels.count_nonzero(array(from), stream);
     const Tensor out = empty({count, x.dim()}, {kI64, x.device()});
-    if (out.numel() > 0) kernels.nonzero(array(out), array(from), stream);
+    if (out.numel() > 0) kernels.nonzero({.out = array(out), .x = array(from)}, stream);
     return out;
   });
+}
+
+std::tuple<Tensor, Tensor> nonzero_static_with_count(const Tensor& x, int64_t size, int64_t fill_value) {
+  const Running running("nonzero_static_with_count");
+  require_defined(x, "x");
+  require<ValueError>(size >= 0,
+                      "size is negative; got {} for {}; expected the number of rows of the result, 0 or more; {} are "
+                      "always enough",
+                      size, x, x.numel());
+  auto [coordinates, count] = door::call(
+      Op::nonzero_static, {&x},
+      [&] {
+        const Tensor from = x.contiguous();
+        const std::array<Tensor, 2> out{empty({size, x.dim()}, {kI64, x.device()}), empty({}, {kI64, x.device()})};
+        backend(x).indexing->nonzero(
+            {.out = array(out[0]), .x = array(from), .count = array(out[1]).as<int64_t>(), .fill = fill_value},
+            current_stream(x.device()));
+        return out;
+      },
+      size, fill_value);
+  return {coordinates, count};
+}
+
+Tensor nonzero_static(const Tensor& x, int64_t size, int64_t fill_value) {
+  const Running running("nonzero_static");
+  return std::get<0>(nonzero_static_with_count(x, size, fill_value));
 }
 
 std::vector<Tensor> where(const Tensor& condition) {
@@ -209,8 +236,15 @@ const Tensor& nonzero_out(const Tensor& out, const Tensor& x) {
   const Running running("nonzero");
   return write_out(out, nonzero(x));
 }
+const Tensor& nonzero_static_out(const Tensor& out, const Tensor& x, int64_t size, int64_t fill_value) {
+  const Running running("nonzero_static");
+  return write_out(out, nonzero_static(x, size, fill_value));
+}
 
 Tensor Tensor::nonzero() const { return lorry::nonzero(*this); }
+Tensor Tensor::nonzero_static(int64_t size, int64_t fill_value) const {
+  return lorry::nonzero_static(*this, size, fill_value);
+}
 Tensor Tensor::masked_select(const Tensor& mask) const { return lorry::masked_select(*this, mask); }
 
 }  // namespace lorry

@@ -92,6 +92,12 @@ Tensor index_fill(const Tensor& x, int64_t dim, const Tensor& index, const Opera
 Tensor masked_select(const Tensor& x, const Tensor& mask);
 /// The coordinates of the elements that are not zero: i64 [count, rank], in row-major order.
 Tensor nonzero(const Tensor& x);
+/// The same with a number of rows that does not depend on the elements: i64 [size, rank]. Rows that are left are filled
+/// with fill_value; of more elements the first `size` are listed. Nothing waits for the device, so it runs in device
+/// graphs. size: x.numel() is always enough. Throws ValueError for a negative one. torch.nonzero_static.
+Tensor nonzero_static(const Tensor& x, int64_t size, int64_t fill_value = -1);
+/// The same, and how many elements are not zero: an i64 number on x's device. More than `size`: the list was cut.
+std::tuple<Tensor, Tensor> nonzero_static_with_count(const Tensor& x, int64_t size, int64_t fill_value = -1);
 /// The same as one vector a dimension.
 std::vector<Tensor> where(const Tensor& condition);
 
@@ -114,5 +120,6 @@ const Tensor& index_copy_out(const Tensor& out, const Tensor& x, int64_t dim, co
 const Tensor& index_fill_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index,
                              const Operand& value);
 const Tensor& nonzero_out(const Tensor& out, const Tensor& x);
+const Tensor& nonzero_static_out(const Tensor& out, const Tensor& x, int64_t size, int64_t fill_value = -1);
 
 }  // namespace lorry

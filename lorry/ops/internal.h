@@ -30,10 +30,11 @@ Tensor embed(const Tensor& source, const Dims& sizes, const View& view);
 /// Gives x itself other sizes over the same elements in the same order, as squeeze_ and unsqueeze_ do. Throws
 /// ShapeError where the strides do not allow it.
 const Tensor& view_in_place(const Tensor& x, const Dims& sizes);
-/// Tells listeners that the host is about to read x (tensor/facts.h). Throws CaptureError where calls are captured.
-inline void announce_host_read(const Tensor& x) {
+/// Tells listeners that the host is about to read x (tensor/facts.h). Throws CaptureError where calls are captured;
+/// the remedy is what to do instead.
+inline void announce_host_read(const Tensor& x, std::string_view remedy = "read it after a replay, or compute on") {
   if (device::is_captured()) [[unlikely]]
-    device::refuse_capture("item", fmt::format("the host reads {}", x), "read it after a replay, or compute on");
+    device::refuse_capture("item", fmt::format("the host reads {}", x), remedy);
   if (detail::facts_heard()) [[unlikely]]
     detail::announce_fact({.fact = Fact::host_read, .storage = x.storage().id(), .tensor = &x});
 }

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <span>
 
 #include "lorry/base/events.h"
 #include "lorry/device/capture.h"
@@ -60,6 +61,28 @@ void order(Stream earlier, Stream later) {
   if (earlier.device.is_cuda() && !(earlier == later)) fence(earlier, later);
 }
 
+/// Whether kernels that were chosen for memory at `was` can be used at `now`: they read up to 16 bytes at once, and a
+/// GPU's libraries choose theirs by alignments of up to 256 bytes.
+bool is_as_aligned(const void* was, const void* now, Device device) {
+  return (reinterpret_cast<uintptr_t>(was) - reinterpret_cast<uintptr_t>(now)) % (device.is_cuda() ? 256 : 16) == 0;
+}
+
+void require_same_but_memory(const Tensor& was, const Tensor& now, Device device) {
+  if (!was.defined() || !now.defined())
+    raise_as<ValueError>("rebind", "a tensor is undefined; expected two of the same shape and dtype");
+  if (was.dtype() != now.dtype())
+    raise_as<DTypeError>("rebind", "the tensors differ in dtype; got {} and {}; capture the function again", was, now);
+  if (was.layout() != now.layout())
+    raise_as<ShapeError>("rebind", "the tensors differ in sizes or strides; got {} and {}; capture the function again",
+                         was, now);
+  if (was.device() != now.device() || was.device() != device)
+    raise_as<DeviceError>("rebind", "the tensors are not both on the graph's device; got {} and {}; expected {}", was,
+                          now, device);
+  if (was.numel() > 0 && !is_as_aligned(was.data_ptr(), now.data_ptr(), device))
+    raise_as<ValueError>(
+        "rebind", "the tensors' memory is not aligned alike; got {} and {}; capture the function again", was, now);
+}
+
 /// A tensor that may get other memory.
 struct Followed {
   Followed(std::string n, const Tensor& x) : name(std::move(n)), tensor(x) { note(); }
@@ -68,7 +91,10 @@ struct Followed {
     layout = tensor.layout();
     dtype = tensor.dtype();
   }
-  bool is_other() const { return tensor.layout() != layout || tensor.dtype() != dtype; }
+  bool is_other(Device device) const {
+    return tensor.layout() != layout || tensor.dtype() != dtype || tensor.device() != device ||
+           (bytes() > 0 && !is_as_aligned(address, tensor.data_ptr(), device));
+  }
   int64_t bytes() const { return layout.extent() * size_of(dtype); }
 
   std::string name;
@@ -88,8 +114,8 @@ struct Graph::State {
   void rebuild();
   void capture();
   void launch();
-  int64_t rebind(const void* from, int64_t bytes, const void* to);
-  /// Finds tensors that have moved. Returns the name of one whose dtype or shape has changed, else null.
+  int64_t rebind(std::span<const device::Move> moves);
+  /// Finds tensors that have moved. Returns the name of one of which more has changed, else null.
   const std::string* follow();
 
   const Function function;
@@ -136,6 +162,7 @@ void Graph::State::prepare() {
   order(stream, last);
   for (const auto& [name, tensor] : options.follow)
     if (tensor.defined() && tensor.device() == device) followed.emplace_back(name, tensor);
+  if (!followed.empty()) work->rebind({});  // prepares for moves
   if (!device.is_cpu()) launch();
   stats.capture_s += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
@@ -171,21 +198,22 @@ void Graph::State::capture() {
   work->addresses(leaser);
 }
 
-int64_t Graph::State::rebind(const void* from, int64_t bytes, const void* to) {
-  if (from == to || bytes == 0) return 0;
-  const int64_t changed = work->rebind(from, bytes, to);
-  leases.move(device, from, bytes, to, *pool);
+int64_t Graph::State::rebind(std::span<const device::Move> moves) {
+  const int64_t changed = work->rebind(moves);
+  leases.move(device, moves, *pool);
   stats.rebound += changed;
   return changed;
 }
 
 const std::string* Graph::State::follow() {
-  for (Followed& x : followed) {
-    if (x.is_other() || x.tensor.device() != device) return &x.name;
-    if (x.tensor.data_ptr() == x.address) continue;
-    rebind(x.address, x.bytes(), x.tensor.data_ptr());
-    x.note();
+  std::vector<device::Move> moves;
+  for (const Followed& x : followed) {
+    if (x.is_other(device)) return &x.name;
+    if (x.tensor.data_ptr() != x.address) moves.push_back({x.address, x.bytes(), x.tensor.data_ptr()});
   }
+  if (moves.empty()) return nullptr;
+  rebind(moves);
+  for (Followed& x : followed) x.note();
   return nullptr;
 }
 
@@ -222,8 +250,8 @@ void Graph::replay() {
     raise_as<CaptureError>("replay", "the function could not be captured again; make a new graph");
   if (const std::string* const other = state_->follow()) {
     events::emit(events::Kind::warning, "replay",
-                 fmt::format("{} has another dtype, shape or device than in the capture, so the function is captured "
-                             "again",
+                 fmt::format("{} has another dtype, shape, device or alignment than in the capture, so the function is "
+                             "captured again",
                              *other));
     state_->rebuild();
     ++state_->stats.replays;
@@ -238,19 +266,17 @@ void Graph::replay() {
   ++state_->stats.replays;
 }
 
-int64_t Graph::rebind(const Tensor& was, const Tensor& now) {
+int64_t Graph::rebind(const Tensor& was, const Tensor& now) { return rebind({{was, now}}); }
+
+int64_t Graph::rebind(const std::vector<std::pair<Tensor, Tensor>>& pairs) {
   const Busy busy(state_->busy);
-  if (!was.defined() || !now.defined())
-    raise_as<ValueError>("rebind", "a tensor is undefined; expected two of the same shape and dtype");
-  if (was.dtype() != now.dtype())
-    raise_as<DTypeError>("rebind", "the tensors differ in dtype; got {} and {}; capture the function again", was, now);
-  if (was.layout() != now.layout())
-    raise_as<ShapeError>("rebind", "the tensors differ in sizes or strides; got {} and {}; capture the function again",
-                         was, now);
-  if (was.device() != now.device() || was.device() != state_->device)
-    raise_as<DeviceError>("rebind", "the tensors are not both on the graph's device; got {} and {}; expected {}", was,
-                          now, state_->device);
-  return state_->rebind(was.data_ptr(), was.layout().extent() * size_of(was.dtype()), now.data_ptr());
+  std::vector<device::Move> moves;
+  for (const auto& [was, now] : pairs) {
+    require_same_but_memory(was, now, state_->device);
+    if (was.numel() > 0 && was.data_ptr() != now.data_ptr())
+      moves.push_back({was.data_ptr(), was.layout().extent() * size_of(was.dtype()), now.data_ptr()});
+  }
+  return moves.empty() ? 0 : state_->rebind(moves);
 }
 
 const std::vector<Tensor>& Graph::outputs() const { return state_->outputs; }

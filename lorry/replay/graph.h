@@ -40,8 +40,8 @@ struct CaptureOptions {
   std::shared_ptr<memory::Pool> pool = nullptr;
   /// Tensors that may get other memory between replays, with names for messages: nn::Module::named_parameters(). A
   /// replay looks where they are, and changes their addresses in the graph (set_data, to(device)). Tensors that share
-  /// their memory move with them. If a dtype or a shape has changed, it captures the function again, and a warning
-  /// event says so.
+  /// their memory move with them. If a dtype, a shape or the alignment has changed, it captures the function again, and
+  /// a warning event says so.
   std::vector<std::pair<std::string, Tensor>> follow = {};
 };
 
@@ -75,8 +75,12 @@ class Graph {
   /// memory that the graph uses was released, inside a capture, and if another thread is replaying the graph.
   void replay();
   /// Later replays use the memory of `now` where they used that of `was`. Returns how many addresses that changed.
-  /// Throws ShapeError, DTypeError or DeviceError if the tensors differ in more than their memory: capture again.
+  /// Throws ShapeError, DTypeError or DeviceError if the tensors differ in more than their memory, and ValueError if
+  /// their addresses do not differ by a multiple of 16 bytes (on a GPU, of 256): capture again.
   int64_t rebind(const Tensor& was, const Tensor& now);
+  /// The same for pairs of {was, now}, all at once: two tensors may change places. Where several of the `was` share
+  /// memory, the first of them counts.
+  int64_t rebind(const std::vector<std::pair<Tensor, Tensor>>& pairs);
   /// The results, in memory that each replay overwrites.
   const std::vector<Tensor>& outputs() const;
   Device device() const;

@@ -313,6 +313,7 @@ class Tensor {
   const Tensor& index_fill_(int64_t dim, const Tensor& index, const Operand& value) const;
   Tensor masked_select(const Tensor& mask) const;
   Tensor nonzero() const;
+  Tensor nonzero_static(int64_t size, int64_t fill_value = -1) const;
   Tensor flip(const Dims& dims) const;
   Tensor roll(const Dims& shifts, const Dims& dims = {}) const;
   Tensor repeat(const Dims& repeats) const;

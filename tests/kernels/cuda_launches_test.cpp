@@ -82,6 +82,7 @@ const Case kCases[] = {
     {"sort", [](const Tensor& x, const Tensor&, const Tensor&) { return std::get<0>(x.sort(1)); }},
     {"argsort", [](const Tensor& x, const Tensor&, const Tensor&) { return x.flatten().argsort(0); }},
     {"nonzero", [](const Tensor& x, const Tensor&, const Tensor&) { return nonzero(x); }},
+    {"nonzero_static", [](const Tensor& x, const Tensor&, const Tensor&) { return nonzero_static(x, 7'000); }},
     {"dropout", [](const Tensor& x, const Tensor&, const Tensor&) { return dropout(x, 0.5); }},
     {"rand_like", [](const Tensor& x, const Tensor&, const Tensor&) { return rand_like(x); }},
     {"bernoulli", [](const Tensor& x, const Tensor&, const Tensor&) { return x.sigmoid().bernoulli(); }},

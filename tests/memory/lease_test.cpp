@@ -48,6 +48,23 @@ TEST(Leases, that_ended_before_the_release_change_nothing) {
   release(kCPU, block, 640);
 }
 
+TEST(Leases, move_all_at_once) {
+  const Pool pool(kCPU);
+  void *const a = allocate(kCPU, 640), *const b = allocate(kCPU, 640), *const c = allocate(kCPU, 640);
+  Leases leases;
+  leases.add(kCPU, a, pool), leases.add(kCPU, static_cast<char*>(a) + 64, pool), leases.add(kCPU, b, pool);
+  leases.move(kCPU, std::vector<device::Move>{{a, 640, b}, {b, 640, a}}, pool);
+  EXPECT_EQ(leases.size(), 2u);
+  leases.move(kCPU, std::vector<device::Move>{{a, 640, c}, {b, 640, a}, {a, 640, b}}, pool);  // b is used no more
+  EXPECT_EQ(leases.size(), 2u);
+  release(kCPU, b, 640);
+  EXPECT_TRUE(leases.intact());
+  release(kCPU, c, 640);
+  EXPECT_FALSE(leases.intact());
+  leases.clear();
+  release(kCPU, a, 640);
+}
+
 TEST(Leases, of_two_graphs_both_hold) {
   const Pool pool(kCPU);
   void* const block = allocate(kCPU, 640);

@@ -322,6 +322,86 @@ TEST(Indexing, nonzero_and_masked_select_list_elements_in_row_major_order) {
   EXPECT_THROW(zeros({2}).masked_select(zeros({3}, {kBool})), ShapeError);
 }
 
+/// What nonzero_static should give for `size` rows, and the count.
+std::pair<std::vector<int64_t>, int64_t> listed(const Tensor& x, int64_t size, int64_t fill) {
+  std::vector<int64_t> rows;
+  int64_t count = 0;
+  test::for_each_coordinate(x.sizes(), [&](const Coordinates& at) {
+    if (element(x, at) != 0 && count++ < size) rows.insert(rows.end(), at.begin(), at.end());
+  });
+  rows.resize(static_cast<size_t>(size * x.dim()), fill);
+  return {rows, count};
+}
+
+void expect_listed(const Tensor& x, int64_t size, int64_t fill) {
+  const auto [want, count] = listed(x, size, fill);
+  const auto [rows, found] = nonzero_static_with_count(x, size, fill);
+  EXPECT_EQ(rows.sizes(), (Dims{size, x.dim()}));
+  EXPECT_EQ(rows.dtype(), kI64);
+  EXPECT_EQ(rows.to_vector<int64_t>(), want);
+  EXPECT_EQ(found.sizes(), Dims{});
+  EXPECT_EQ(found.dtype(), kI64);
+  EXPECT_EQ(found.device(), x.device());
+  EXPECT_EQ(found.item<int64_t>(), count);
+  EXPECT_EQ(x.nonzero_static(size, fill).to_vector<int64_t>(), want);
+  EXPECT_EQ(nonzero_static_out(empty({0}, {kI64}), x, size, fill).to_vector<int64_t>(), want);
+}
+
+TEST(Indexing, nonzero_static_lists_as_many_rows_as_it_is_told_to) {
+  for (uint32_t seed = 0; seed < 300 && !HasFailure(); ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Shapes shapes(seed);
+    const DType dtype = kDTypes[shapes.number(0, kDTypeCount - 1)];
+    const Tensor x = shapes.tensor(shapes.sizes(static_cast<int>(shapes.number(0, 8))), dtype);
+    test::fill_with(x, [&](const Coordinates&) { return shapes.coin() ? 0.0 : 1.0; });
+    const int64_t n = x.numel();
+    for (const int64_t size : {int64_t{0}, int64_t{1}, n / 2, n, n + 3}) expect_listed(x, size, shapes.number(-5, 5));
+  }
+}
+
+TEST(Indexing, nonzero_static_lists_rows_across_the_blocks_of_parallel_kernels) {
+  const int before = cpu::threads();
+  manual_seed(7);
+  for (const int threads : {1, 3}) {
+    cpu::set_threads(threads);
+    for (const double share : {0.0, 0.001, 0.5, 1.0}) {
+      const Tensor x = rand({3, 70'001}).lt(share);
+      const auto want = x.to(kCPU).nonzero().to_vector<int64_t>();
+      const auto n = static_cast<int64_t>(want.size() / 2);
+      for (const int64_t size : {int64_t{0}, n / 3, n - 1, n, n + 1, 2 * n + 100'000}) {
+        if (size < 0) continue;
+        const auto [rows, count] = nonzero_static_with_count(x, size, 9);
+        std::vector<int64_t> expected = want;
+        expected.resize(static_cast<size_t>(2 * size), 9);
+        EXPECT_TRUE(rows.to_vector<int64_t>() == expected) << share << ", " << size << " rows";
+        EXPECT_EQ(count.item<int64_t>(), n);
+      }
+    }
+  }
+  cpu::set_threads(before);
+}
+
+TEST(Indexing, nonzero_static_counts_nan_and_no_zero_of_either_sign) {
+  for (const DType dtype : {kF16, kBF16, kF32, kF64})
+    expect_listed(tensor({0.0, -0.0, double(NAN), -INFINITY, 1.0, -0.0, -2.0}).to(dtype), 5, -1);
+  expect_listed(tensor({2, 0, 255}, {kU8}).view(kBool), 3, -1);
+  expect_listed(tensor(-0.0), 4, -1);
+  expect_listed(tensor(NAN), 4, -1);
+  expect_listed(zeros({0, 3}), 2, 5);
+  expect_listed(zeros({3, 0, 2}), 0, 5);
+  expect_listed(ones({2, 1, 2, 1, 2, 1, 2, 1}), 11, INT64_MIN);
+  expect_listed(ones({1}).expand({5}), 3, -1);
+}
+
+TEST(Indexing, nonzero_static_refuses_a_negative_size) {
+  const std::string text = test::message<ValueError>([] { ones({2, 3}).nonzero_static(-1); });
+  EXPECT_NE(text.find("nonzero_static: size is negative; got -1 for [2, 3] f32"), std::string::npos) << text;
+  EXPECT_NE(text.find("0 or more; 6 are always enough"), std::string::npos) << text;
+  EXPECT_THROW(nonzero_static_with_count(ones({2}), -2), ValueError);
+  EXPECT_THROW(nonzero_static(ones({2, 2, 2}), INT64_MAX / 2), Error);
+  EXPECT_THROW(nonzero_static_out(empty({0}, {kBool}), ones({2}), 2), DTypeError);
+}
+
 TEST(Indexing, assignment_to_an_indexed_tensor_writes_through_it) {
   const Tensor x = zeros({3, 4}, {kF64});
   x[0] = tensor({1, 2, 3, 4});

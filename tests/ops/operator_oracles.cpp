@@ -245,6 +245,10 @@ const std::map<Op, V (*)(const In&)> kOracles = {
     {Op::index_put, [](const In& in) { return written(in, 0, 1); }},
     {Op::nonzero,
      [](const In&) { return each(24, [](size_t i) { return static_cast<double>(i % 2 ? i / 2 % 4 : i / 8); }); }},
+    {Op::nonzero_static,
+     [](const In&) {
+       return each(28, [](size_t i) { return i >= 24 ? -7 : static_cast<double>(i % 2 ? i / 2 % 4 : i / 8); });
+     }},
     {Op::cat,
      [](const In& in) {
        return each(18, [&](size_t i) { return i % 6 < 2 ? in[0][i / 6 * 2 + i % 6] : in[1][i / 6 * 4 + i % 6 - 2]; });

@@ -216,6 +216,7 @@ void expect_refused(const F& f, const std::string& part) {
 TEST(Graph, refuses_that_the_host_reads) {
   expect_refused([](const Tensor& x) { return x * x.sum().item<float>(); }, "item: the host reads [] f32");
   expect_refused([](const Tensor& x) { return nonzero(x); }, "nonzero: the host reads [8] f32");
+  expect_refused([](const Tensor& x) { return nonzero(x); }, "use nonzero_static(x, size)");
   expect_refused([](const Tensor& x) { return x.to_vector<float>(), x; }, "to_vector: the host reads");
 }
 

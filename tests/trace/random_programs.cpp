@@ -293,7 +293,7 @@ class Program {
 
   void other() {
     const Tensor x = any();
-    switch (below(10)) {
+    switch (below(11)) {
       case 0:
         return add(x.clone());
       case 1:
@@ -317,6 +317,11 @@ class Program {
         const foreach::TensorList made = foreach::mul({x, any()}, 2);
         add(made[0]);
         return add(made[1]);
+      }
+      case 9: {
+        const auto [rows, count] = nonzero_static_with_count(x.gt(0), 1 + below(6), 3);
+        if (x.dim() > 0) add(rows);
+        return add(count);
       }
       default:
         return add(tensor({1.0f, 2.0f, 3.0f}) * static_cast<double>(below(4)));

@@ -129,20 +129,34 @@ std::string in_flight() {
   return text.empty() ? "none of Lorry's" : text;
 }
 
-const char* running() { return running_or("a call outside any operator"); }
-
-}  // namespace
-
-void* detail::driver_function(const char* name, [[maybe_unused]] unsigned version) {
+void* look_up(const char* name, [[maybe_unused]] unsigned version, cudaDriverEntryPointQueryResult& result) {
   void* address = nullptr;
-  cudaDriverEntryPointQueryResult result;
 #if CUDART_VERSION >= 12050
   check(cudaGetDriverEntryPointByVersion(name, &address, version, cudaEnableDefault, &result), name);
 #else
   check(cudaGetDriverEntryPoint(name, &address, cudaEnableDefault, &result), name);
 #endif
+  return address;
+}
+
+const char* running() { return running_or("a call outside any operator"); }
+
+}  // namespace
+
+void* detail::driver_function(const char* name, unsigned version) {
+  cudaDriverEntryPointQueryResult result;
+  void* const address = look_up(name, version, result);
   if (result != cudaDriverEntryPointSuccess) failed(cudaErrorSymbolNotFound, name);
   return address;
+}
+
+void* detail::driver_function_if_any(const char* name, unsigned version) {
+  int newest = 0;
+  check(cudaDriverGetVersion(&newest), "cudaDriverGetVersion");
+  if (newest < static_cast<int>(version)) return nullptr;
+  cudaDriverEntryPointQueryResult result;
+  void* const address = look_up(name, version, result);
+  return result == cudaDriverEntryPointSuccess ? address : nullptr;
 }
 
 bool detail::g_several = false;

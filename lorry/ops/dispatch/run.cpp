@@ -254,6 +254,8 @@ constexpr std::array<Forms, kOpCount> kForms = [] {
     return index_put_(self, indices, values, accumulate);
   });
   call(Op::nonzero, [](T x) { return nonzero(x); });
+  call(Op::nonzero_static,
+       [](T x, int64_t size, int64_t fill_value) { return nonzero_static_with_count(x, size, fill_value); });
   call(Op::cat, [](const Tensors& tensors, int64_t dim) { return cat(tensors, dim); });
   call(Op::flip, [](T x, const Dims& dims) { return flip(x, dims); });
   call(Op::roll, [](T x, const Dims& shifts, const Dims& dims) { return roll(x, shifts, dims); });

@@ -1,5 +1,6 @@
 #include "lorry/kernels/cpu/table.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <vector>
@@ -138,32 +139,41 @@ int64_t count_nonzero(const Array& x, Stream) {
   return total;
 }
 
-void nonzero(const Array& out, const Array& x, Stream) {
-  std::vector<int64_t> first = chunk_counts(x);
-  int64_t before = 0;
-  for (int64_t& count : first) before += std::exchange(count, before);
-  const bool flat = out.layout.rank == 1;
+/// Lists the coordinates of the non-zero elements of chunks, of which chunk k's first is number first[k] of all.
+void list_nonzero(const NonzeroArgs& args, const std::vector<int64_t>& first) {
+  const Array& x = args.x;
   const int rank = x.layout.rank;
+  const int64_t rows = args.out.size(0);
   visit(x.dtype, [&]<class T>(Type<T>) {
     const auto* const data = x.as<const Bytes<T>>();
     for_each_chunk(x.numel(), kCountChunk, [&](int64_t chunk, int64_t begin, int64_t end) {
-      int64_t* to = out.as<int64_t>() + first[static_cast<size_t>(chunk)] * (flat ? 1 : rank);
-      for (int64_t i = begin; i < end; ++i) {
+      int64_t row = first[static_cast<size_t>(chunk)];
+      if (row >= rows) return;
+      int64_t* to = args.out.as<int64_t>() + row * rank;
+      for (int64_t i = begin; i < end && row < rows; ++i) {
         if (!is_nonzero(data[i])) continue;
-        if (flat) {
-          *to++ = i;
-          continue;
-        }
         int64_t rest = i;
         for (int d = rank - 1; d > 0; --d) {
           to[d] = rest % x.size(d);
           rest /= x.size(d);
         }
-        if (rank > 0) to[0] = rest;
+        to[0] = rest;
         to += rank;
+        ++row;
       }
     });
   });
+}
+
+void nonzero(const NonzeroArgs& args, Stream) {
+  std::vector<int64_t> first = chunk_counts(args.x);
+  int64_t total = 0;
+  for (int64_t& count : first) total += std::exchange(count, total);
+  if (args.count != nullptr) *args.count = total;
+  if (args.out.numel() == 0) return;
+  list_nonzero(args, first);
+  int64_t* const out = args.out.as<int64_t>();
+  std::fill(out + std::min(total, args.out.size(0)) * args.x.layout.rank, out + args.out.numel(), args.fill);
 }
 
 void repeat_positions(const Array& out, const Array& counts, Stream) {

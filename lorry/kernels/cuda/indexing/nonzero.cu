@@ -1,6 +1,7 @@
-// Positions of elements that are not zero. Counting reads x once. Listing reads it once more, computes the number of
-// non-zero elements before each position on the way (prefix.h), and writes 8 bytes per coordinate. Counting runs from
-// the end to the start, so that listing finds the start in the cache.
+// Coordinates of elements that are not zero. Listing reads x once, computes the number of non-zero elements before each
+// position on the way (prefix.h), and writes 8 bytes per coordinate. If the size of the result must be known first,
+// counting reads x before: from the end to the start, so that listing finds the start in the cache. If the size is
+// given, nothing is counted before and the host reads nothing; a small kernel fills the rows that are left.
 
 #include <algorithm>
 
@@ -77,10 +78,10 @@ struct Coordinates {
   int64_t sizes[kMaxRank];
 
   void addresses(auto& visit) const { visit(); }
-  Coordinates(const Layout& x, bool flat) : rank(flat ? 1 : x.rank), narrow(x.numel() <= INT32_MAX) {
+  explicit Coordinates(const Layout& x) : rank(x.rank), narrow(x.numel() <= INT32_MAX) {
     for (int d = 0; d < rank; ++d) {
-      sizes[d] = flat ? x.numel() : x.sizes[d];
-      if (narrow) dividers[d] = Divider(sizes[d]);
+      sizes[d] = x.sizes[d];
+      if (narrow && sizes[d] > 0) dividers[d] = Divider(sizes[d]);
     }
   }
   __device__ void write(int64_t* to, int64_t position) const {
@@ -102,9 +103,19 @@ struct Coordinates {
   }
 };
 
+/// Where coordinates go, and how many there are (unless null).
+struct Listed {
+  int64_t* out;
+  int64_t rows;
+  int64_t* count;
+
+  void addresses(auto& visit) const { visit(out, count); }
+};
+
+/// A block lists a tile. The block of the last tile knows how many there are.
 template <class Word>
 __global__ void __launch_bounds__(kThreads)
-    list_tiles(int64_t* out, Elements<Word> x, Coordinates coordinates, Tiles tiles) {
+    list_tiles(Listed listed, Elements<Word> x, Coordinates coordinates, Tiles tiles) {
   static_assert(kTile<Word> <= 1 << 16 && kThreads * kRun<Word> < 1 << 16);
   __shared__ uint16_t found[kTile<Word>];
   __shared__ int64_t start;
@@ -126,11 +137,22 @@ __global__ void __launch_bounds__(kThreads)
   }
   if (threadIdx.x < 32) {
     const uint64_t earlier = tiles.before(tile, total);
-    if (threadIdx.x == 0) start = static_cast<int64_t>(earlier);
+    if (threadIdx.x == 0) {
+      start = static_cast<int64_t>(earlier);
+      if (listed.count != nullptr && tile == gridDim.x - 1) *listed.count = start + total;
+    }
   }
   __syncthreads();
-  for (uint32_t i = threadIdx.x; i < total; i += kThreads)
-    coordinates.write(out + (start + i) * coordinates.rank, origin + found[i]);
+  const int64_t room = listed.rows - start;
+  for (uint32_t i = threadIdx.x; i < total && i < room; i += kThreads)
+    coordinates.write(listed.out + (start + i) * coordinates.rank, origin + found[i]);
+}
+
+/// Fills the rows that are left, `elements` being the size of all.
+__global__ void __launch_bounds__(kThreads)
+    fill_rest(int64_t* out, int64_t elements, int rank, const int64_t* count, int64_t fill) {
+  const int64_t step = int64_t{gridDim.x} * kThreads;
+  for (int64_t i = *count * rank + int64_t{blockIdx.x} * kThreads + threadIdx.x; i < elements; i += step) out[i] = fill;
 }
 
 /// Calls f with the elements of x as words of their width.
@@ -157,6 +179,11 @@ int64_t tiles_of(const Elements<Word>& x) {
   return (x.count + kTile<Word> - 1) / kTile<Word>;
 }
 
+/// As many blocks as run at once.
+int64_t resident_blocks(Stream stream) {
+  return int64_t{8} * lorry::cuda::properties(stream.device.index).multiprocessors;
+}
+
 }  // namespace
 
 int64_t count_nonzero(const Array& x, Stream stream) {
@@ -165,8 +192,7 @@ int64_t count_nonzero(const Array& x, Stream stream) {
   int64_t blocks = 0;
   visit_elements(x, [&]<class Word>(const Elements<Word>& elements) {
     const int64_t tiles = tiles_of(elements);
-    blocks = std::min<int64_t>(
-        {tiles, int64_t{8} * lorry::cuda::properties(stream.device.index).multiprocessors, HostReadback::kWords});
+    blocks = std::min<int64_t>({tiles, resident_blocks(stream), HostReadback::kWords});
     lorry::cuda::launch(stream, {static_cast<unsigned>(blocks), kThreads}, count_tiles<Word>, readback.words(),
                         elements, tiles);
   });
@@ -176,14 +202,21 @@ int64_t count_nonzero(const Array& x, Stream stream) {
   return total;
 }
 
-void nonzero(const Array& out, const Array& x, Stream stream) {
-  if (out.numel() == 0) return;
-  visit_elements(x, [&]<class Word>(const Elements<Word>& elements) {
-    const int64_t tiles = tiles_of(elements);
+void nonzero(const NonzeroArgs& args, Stream stream) {
+  const int64_t elements = args.out.numel();
+  if (elements == 0 && args.count == nullptr) return;
+  const Listed listed{args.out.as<int64_t>(), elements == 0 ? 0 : args.out.size(0), args.count};
+  const Coordinates coordinates(args.x.layout);
+  visit_elements(args.x, [&]<class Word>(const Elements<Word>& x) {
+    const int64_t tiles = std::max<int64_t>(tiles_of(x), 1);  // that of an empty x counts none
     const TileMemory memory(tiles, stream);
-    lorry::cuda::launch(stream, {static_cast<unsigned>(tiles), kThreads}, list_tiles<Word>, out.as<int64_t>(), elements,
-                        Coordinates(x.layout, out.layout.rank == 1), memory.tiles());
+    lorry::cuda::launch(stream, {static_cast<unsigned>(tiles), kThreads}, list_tiles<Word>, listed, x, coordinates,
+                        memory.tiles());
   });
+  if (elements == 0 || args.count == nullptr) return;
+  const int64_t blocks = std::min<int64_t>((elements + kThreads - 1) / kThreads, resident_blocks(stream));
+  lorry::cuda::launch(stream, {static_cast<unsigned>(blocks), kThreads}, fill_rest, listed.out, elements,
+                      coordinates.rank, static_cast<const int64_t*>(args.count), args.fill);
 }
 
 }  // namespace lorry::kernels::cuda
