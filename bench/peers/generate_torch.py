@@ -25,12 +25,13 @@ class Decoder:
     def __init__(self, vocab, context, layers, heads, width, batch, dtype, device):
         torch.manual_seed(1)
         make = lambda *sizes: torch.randn(sizes, device=device, dtype=dtype) * 0.02
+        cache = lambda: make(batch, heads, context, width // heads)
         self.heads, self.width, self.context = heads, width, context
         self.tokens, self.positions = make(vocab, width), make(context, width)
         self.layers = [dict(n1=(1 + make(width), make(width)), qkv=(make(3 * width, width), make(3 * width)),
                             out=(make(width, width), make(width)), n2=(1 + make(width), make(width)),
                             up=(make(4 * width, width), make(4 * width)), down=(make(width, 4 * width), make(width)),
-                            k=make(batch, heads, context, width // heads), v=make(batch, heads, context, width // heads))
+                            k=cache(), v=cache())
                        for _ in range(layers)]
         self.norm = (1 + make(width), make(width))
         self.at = torch.arange(context, device=device)
@@ -103,7 +104,7 @@ def main():
 
                 run()
                 figures = {name: us / count for name, us in measure(run, wait).items()}  # of a step
-                reports[how].take({"case": case, **reports[how].head, "dtype": {torch.float32: "f32", torch.bfloat16: "bf16"}[dtype],
+                reports[how].take({"case": case, **reports[how].head, "dtype": "bf16" if on_gpu else "f32",
                                    **figures, "tokens_per_s": batch * 1e6 / figures["median_us"]})
     write(options.json, {"gpu": torch.cuda.get_device_name()} if on_gpu else {"cpu_threads": torch.get_num_threads()},
           [row for report in reports.values() for row in report.rows])

@@ -5,6 +5,7 @@
 
 #include "lorry/autograd/grad_mode.h"
 #include "lorry/autograd/saved.h"
+#include "lorry/ops/batch_invariant.h"
 #include "lorry/ops/random_sequence.h"
 
 namespace lorry::autograd {
@@ -40,7 +41,9 @@ class Collector final : public SavedTensorHook {
 class Region final : public SavedTensorHook {
  public:
   explicit Region(std::function<Tensor()> function)
-      : function_(std::move(function)), random_(default_generator().sequence()->position()) {}
+      : function_(std::move(function)),
+        random_(default_generator().sequence()->position()),
+        batch_invariant_(batch_invariant()) {}
 
   int64_t pack(const Tensor& x) override {
     first_.push_back({&x.storage(), x.version()});
@@ -80,6 +83,7 @@ class Region final : public SavedTensorHook {
     {
       const lorry::detail::RewindScope rewound(default_generator(), random_);
       const SavedTensorHookScope collecting(collector.get());
+      const BatchInvariant invariant(batch_invariant_);
       const lorry::detail::UsersCode function;
       function_();
     }
@@ -101,6 +105,7 @@ class Region final : public SavedTensorHook {
 
   std::function<Tensor()> function_;
   lorry::detail::RandomSequence::Position random_;
+  bool batch_invariant_;  ///< the mode of the first run
   std::mutex mutex_;
   IntrusivePtr<Collector> again_;
   struct FirstRun {

@@ -1,5 +1,5 @@
-// Decoding with generate::Engine: steps of a GPT at several batch sizes, run by operators, replayed, compiled, and both.
-// bench/peers/generate_torch.py does the same in PyTorch.
+// Decoding with generate::Engine: steps of a GPT at several batch sizes, run by operators, replayed, compiled, and
+// both. bench/peers/generate_torch.py does the same in PyTorch.
 
 #include "lorry/generate/engine.h"
 

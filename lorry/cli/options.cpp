@@ -261,15 +261,9 @@ std::vector<CLI::Option*> add_buckets(CLI::App& app, Options& o, const std::stri
               ->type_name("GOAL")};
 }
 
-void add_generate(CLI::App& app, GenerateOptions& o) {
-  app.add_option("--checkpoint", o.checkpoint, "Folder that `lorry train` wrote, or the checkpoint in it")
-      ->required()
-      ->type_name("DIR");
-  app.add_option("--tokens", o.tokens, "Bytes to write")
-      ->capture_default_str()
-      ->check(whole(1, int64_t{1} << 40))
-      ->type_name("N");
-  std::vector<const CLI::Option*> settings = {
+/// What --resume takes from the file instead.
+std::vector<const CLI::Option*> add_text_settings(CLI::App& app, GenerateOptions& o) {
+  return {
       app.add_option("--prompt", o.prompts,
                      "Text to go on from (default: a line break); given several times, all are written side by side")
           ->type_name("TEXT")
@@ -299,6 +293,17 @@ void add_generate(CLI::App& app, GenerateOptions& o) {
           ->capture_default_str()
           ->check(whole(1, 4096))
           ->type_name("N")};
+}
+
+void add_generate(CLI::App& app, GenerateOptions& o) {
+  app.add_option("--checkpoint", o.checkpoint, "Folder that `lorry train` wrote, or the checkpoint in it")
+      ->required()
+      ->type_name("DIR");
+  app.add_option("--tokens", o.tokens, "Bytes to write")
+      ->capture_default_str()
+      ->check(whole(1, int64_t{1} << 40))
+      ->type_name("N");
+  const std::vector<const CLI::Option*> settings = add_text_settings(app, o);
   app.add_flag_callback(
       "--no-echo", [&o] { o.echo = false; }, "Do not print the prompt");
   app.add_flag("--fast", o.fast,

@@ -7,8 +7,10 @@
 
 #include "lorry/autograd/engine.h"
 #include "lorry/memory/memory.h"
+#include "lorry/ops/batch_invariant.h"
 #include "lorry/ops/ops.h"
 #include "tests/support/gradcheck.h"
+#include "tests/support/host.h"
 #include "tests/support/tensors.h"
 
 namespace lorry {
@@ -78,6 +80,28 @@ TEST(Checkpoint, random_numbers_are_drawn_again_as_they_were) {
   y.sum().backward();
   EXPECT_EQ(read(x.grad()), read(mask.mul(mask)));
   EXPECT_EQ(default_generator().state(), after_first);
+}
+
+TEST(Checkpoint, the_second_run_is_in_the_mode_of_the_first) {
+  const Tensor x = randn({3, 70}).requires_grad_(), w = randn({90, 70}).requires_grad_();
+  std::vector<std::string> gradients;
+  std::vector<bool> modes;
+  for (const bool checkpointed : {false, true}) {
+    const auto f = [&] {
+      modes.push_back(batch_invariant());
+      return linear(linear(x, w).tanh(), w.t().contiguous()).tanh();
+    };
+    Tensor y;
+    {
+      const BatchInvariant scope;
+      y = checkpointed ? checkpoint(f) : f();
+    }
+    y.sum().backward();
+    gradients.push_back(test::bytes_of(x.grad()) + test::bytes_of(w.grad()));
+    x.set_grad({}), w.set_grad({});
+  }
+  EXPECT_EQ(modes, std::vector<bool>(3, true));
+  EXPECT_TRUE(gradients[0] == gradients[1]);
 }
 
 TEST(Checkpoint, memory_between_the_passes_is_the_regions_inputs_alone) {
