@@ -119,7 +119,8 @@ class Writer {
         table_(table),
         streams_(texts.requests.size() == 1),
         lines_(texts.requests.size()),
-        progress_("generate", 0, static_cast<int64_t>(lines_.size()) * options.tokens, quiet || streams_) {
+        progress_("generate", 0, static_cast<int64_t>(lines_.size()) * options.tokens,
+                  quiet || streams_ || !terminal_columns(stderr)) {
     for (size_t i = 0; i < lines_.size(); ++i) begin(i);
   }
 
