@@ -3,6 +3,8 @@
 
 #include "lorry/generate/engine.h"
 
+#include <set>
+
 #include "lorry/autograd/grad_mode.h"
 #include "lorry/bench/footprint.h"
 #include "lorry/bench/replay.h"
@@ -36,7 +38,7 @@ class Decoding {
     const std::string name = fmt::format("decode {}, context {}, batch {}", what_.preset, what_.prompt, rows);
     if (!filter_(name)) return;
     generate::Engine engine(*model_, {.sequences = rows,
-                                      .prefill_chunk = 1024,
+                                      .prefill_chunk = rows * what_.prompt,
                                       .batch_invariant = batch_invariant,
                                       .buckets = {.sizes = {rows}, .execution = execution}});
     Result& row = rows_.emplace_back();
@@ -87,12 +89,13 @@ class Decoding {
 
   /// Submits the requests and makes steps until every text has a token.
   int begin(generate::Engine& engine, int64_t rows) const {
-    const int64_t before = engine.stats().tokens;
     for (int64_t i = 0; i < rows; ++i)
       engine.submit({.tokens = std::vector<int64_t>(static_cast<size_t>(what_.prompt), i % 7),
                      .limit = what_.tokens + 1,
                      .sampling = {.seed = static_cast<uint64_t>(i)}});
-    while (engine.stats().tokens < before + rows) engine.step();
+    std::set<int64_t> begun;
+    while (std::ssize(begun) < rows)
+      for (const generate::Update& update : engine.step()) begun.insert(update.request);
     device::synchronize(default_device());
     return 0;
   }

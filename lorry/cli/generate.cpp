@@ -75,24 +75,18 @@ std::unique_ptr<nn::GPT> load_model(const std::filesystem::path& checkpoint) {
 /// The texts of a command line: each prompt `batch` times, with a stream for each time. A text does not depend on how
 /// many are generated with it.
 Texts texts_of(const GenerateOptions& options, uint64_t seed) {
-  const auto bytes = [](const std::string& text) { return std::vector<int64_t>(text.begin(), text.end()); };
-  const auto unsigned_bytes = [&](const std::string& text) {
-    std::vector<int64_t> all = bytes(text);
-    for (int64_t& byte : all) byte &= 255;
-    return all;
-  };
   Texts texts{.stop = options.stop, .requests = {}, .ended = {}};
   for (const std::string& prompt : options.prompts) {
     require<ValueError>(!prompt.empty(), "generate: the prompt is empty; expected at least one byte to go on from");
     for (int64_t stream = 0; stream < options.batch; ++stream) {
-      generate::Request r{.tokens = unsigned_bytes(prompt),
+      generate::Request r{.tokens = byte_tokens(prompt),
                           .sampling = {.temperature = options.temperature,
                                        .top_k = options.top_k,
                                        .top_p = options.top_p,
                                        .repetition_penalty = options.repetition_penalty,
                                        .seed = seed,
                                        .stream = static_cast<uint64_t>(stream)}};
-      if (!options.stop.empty()) r.stops = {unsigned_bytes(options.stop)};
+      if (!options.stop.empty()) r.stops = {byte_tokens(options.stop)};
       texts.requests.push_back(std::move(r));
       texts.ended.push_back(false);
     }
@@ -208,14 +202,19 @@ int run_generate(const GenerateOptions& options, const CommonOptions& common) {
   Texts texts = options.resume.empty() ? texts_of(options, common.seed) : load_texts(options.resume);
   const std::unique_ptr<nn::GPT> model = load_model(find_checkpoint(options.checkpoint, "generate"));
   generate::Engine engine(*model, engine_options(texts, options));
-  const Table table{common.json, options.save};
+  const Table table{common.json};
   nlohmann::ordered_json printed;
   double first_s, seconds;
   int64_t written;
   {
     Writer writer(texts, options, table, common.quiet);
-    writer.run(engine);
-    printed = writer.finish();
+    try {
+      writer.run(engine);
+      printed = writer.finish();
+    } catch (...) {
+      save_texts(options.save, texts);  // what there is
+      throw;
+    }
     first_s = writer.first_s, seconds = writer.seconds, written = writer.written;
   }
   save_texts(options.save, texts);

@@ -322,6 +322,8 @@ void add_generate(CLI::App& app, GenerateOptions& o) {
   app.add_option("--resume", o.resume, "Go on with the texts that --save wrote, with their settings and seed")
       ->type_name("FILE");
   app.callback([&app, settings] {
+    if (app.count("--save") && app.get_option("--save")->as<std::string>() == "-")
+      throw CLI::ValidationError("--save", "cannot be -: the texts are printed there");
     if (app.count("--policy") && app.count("--execution")) throw CLI::ExcludesError("--policy", "--execution");
     if (app.count("--resume") == 0) return;
     for (const CLI::Option* option : settings)

@@ -16,6 +16,9 @@ struct Texts {
   std::vector<bool> ended;  ///< by the stop: nothing more is drawn
 };
 
+/// The bytes of a text as tokens.
+std::vector<int64_t> byte_tokens(const std::string& text);
+
 void save_texts(const std::string& path, const Texts& texts);
 /// Throws IoError if the file cannot be read, and FormatError that names it for what save_texts does not write.
 Texts load_texts(const std::string& path);

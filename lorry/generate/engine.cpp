@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "lorry/autograd/grad_mode.h"
+#include "lorry/device/device.h"
 #include "lorry/device/stream.h"
 #include "lorry/generate/blocks.h"
 #include "lorry/generate/slots.h"
@@ -27,16 +28,16 @@ struct Sequence {
   int64_t last;     ///< draw at which it ends
   int64_t slot = -1;
   std::vector<int32_t> blocks = {};
-  int64_t start = 0;     ///< of the context in the tokens
-  int64_t stored = 0;    ///< positions of the context whose keys and values are in the cache
-  int64_t run = -1;      ///< numbers the times that it is decoded in one context; -1: it is not decoded
-  int64_t enqueued = 0;  ///< draws that the device has done or will do, at most
-  int64_t until = 0;     ///< draw at which the device stops: `last`, or when the context is full
+  int64_t start = 0;       ///< of the context in the tokens
+  int64_t stored = 0;      ///< positions of the context whose keys and values are in the cache
+  int64_t decode_id = -1;  ///< a new number each time decoding begins; -1 while it is not decoded
+  int64_t enqueued = 0;    ///< draws that the device has done or will do, at most
+  int64_t ends_at = 0;     ///< draw at which the device stops: `last`, or when the context is full
 
   int64_t size() const { return static_cast<int64_t>(request.tokens.size()); }
   int64_t prompt() const { return size() - request.drawn; }
   /// Positions before the last token, which the next step reads.
-  int64_t to_store() const { return size() - start - 1; }
+  int64_t prompt_positions() const { return size() - start - 1; }
   bool ends_with_stop() const {
     const auto drawn = std::span(request.tokens).last(static_cast<size_t>(request.drawn));
     return std::ranges::any_of(request.stops, [&](const std::vector<int64_t>& run) {
@@ -49,7 +50,7 @@ struct Sequence {
 struct Pending {
   SlotCopy copy;
   Event done;
-  std::vector<int64_t> runs;  ///< of the sequence in each slot; -1: none
+  std::vector<int64_t> decode_ids;  ///< of the sequence in each slot; -1: none
 };
 
 void check_positive(const char* name, int64_t value, int64_t most) {
@@ -62,6 +63,8 @@ EngineOptions checked(EngineOptions o, const nn::GPT& model) {
   check_positive("sequences", o.sequences, kMost);
   check_positive("block_size", o.block_size, kMost);
   check_positive("prefill_chunk", o.prefill_chunk, kMost);
+  const Device device = model.tokens.weight.device();
+  if (o.steps_ahead == 0) o.steps_ahead = device.is_cuda() ? 16 : 1;
   check_positive("steps_ahead", o.steps_ahead, kMost);
   require<ValueError>(o.blocks >= 0 && o.blocks <= INT32_MAX,
                       "Engine: blocks is out of range; got {}; expected 0 (enough) to {}", o.blocks, INT32_MAX);
@@ -83,7 +86,9 @@ EngineOptions checked(EngineOptions o, const nn::GPT& model) {
   // There are no more rows than sequences.
   std::erase_if(sizes, [&](int64_t size) { return size > o.sequences; });
   if (sizes.empty() || (o.buckets.padding && sizes.back() < o.sequences)) sizes.push_back(o.sequences);
-  if (!o.buckets.device) o.buckets.device = model.tokens.weight.device();
+  std::erase_if(o.buckets.executions, [&](const auto& of_size) { return of_size.first > o.sequences; });
+  require<ValueError>(o.buckets.trial == nullptr, "Engine: buckets.trial is given; the engine sets it itself");
+  o.buckets.device = device;
   if (o.buckets.follow.empty()) o.buckets.follow = model.named_parameters();
   return o;
 }
@@ -106,14 +111,14 @@ class Engine::State {
   void check(const Request& request) const;
   int64_t blocks_for(const Sequence& s) const;
   int64_t free_slot() const;
-  int64_t last_decoding_slot() const;
   void admit();
   void compact();
+  bool reads_behind() const { return options_.steps_ahead > 1; }
   void prefill();
   void begin_decoding(Sequence& s);
   bool decode();
-  void take(const Pending& pending);
-  void take_up(Sequence& s, const int64_t* outputs, int64_t drawn, bool ended);
+  void read(const Pending& pending);
+  void append_drawn(Sequence& s, const int64_t* outputs, int64_t drawn, bool ended);
   void end(Sequence& s, std::vector<int64_t> tokens, End why);
 
   const nn::GPT& model_;
@@ -127,8 +132,9 @@ class Engine::State {
   std::vector<std::unique_ptr<Sequence>> active_;  ///< in the order in which they joined
   std::deque<Pending> pending_;
   std::vector<Update> updates_;
-  int64_t next_id_ = 0, next_run_ = 0;
+  int64_t next_id_ = 0, next_decode_id_ = 0;
   replay::BucketSet<std::function<void(int64_t)>> decode_;  ///< a step of the first n slots
+  int64_t uncopied_ = 0;                                    ///< steps whose draws were not copied for the host
   int64_t ahead_ = 1;  ///< steps to enqueue next: few after somebody joined, so that first tokens are seen soon
   EngineStats stats_;
 };
@@ -162,7 +168,7 @@ Engine::State::State(const nn::GPT& model, EngineOptions options)
 /// Nothing happens to rows of padding, so all rows are padding in runs that nobody asked for.
 replay::BucketOptions Engine::State::buckets() {
   replay::BucketOptions buckets = options_.buckets;
-  buckets.trial = [this](bool begins) { begins ? slots_.pause() : slots_.go_on(); };
+  buckets.trial = [this](bool begins) { begins ? slots_.pause() : slots_.resume(); };
   return buckets;
 }
 
@@ -180,7 +186,7 @@ EngineStats Engine::State::stats() const {
 
 /// For all positions that the text can reach.
 int64_t Engine::State::blocks_for(const Sequence& s) const {
-  const int64_t positions = s.size() - s.start + s.last - s.request.drawn;
+  const int64_t positions = s.prompt_positions() + s.last - s.request.drawn;  // the last draw is not stored
   return ceil_div(std::min(positions, model_.config().context), options_.block_size);
 }
 
@@ -197,12 +203,15 @@ void Engine::State::check(const Request& r) const {
                       kMostDraws);
   std::ranges::for_each(r.tokens, check_token);
   const Sampling& s = r.sampling;
-  require<ValueError>(s.temperature >= 0 && std::isfinite(s.temperature),
+  // They are stored in f32.
+  const auto temperature = static_cast<float>(s.temperature), top_p = static_cast<float>(s.top_p),
+             penalty = static_cast<float>(s.repetition_penalty);
+  require<ValueError>(temperature >= 0 && std::isfinite(temperature),
                       "temperature is out of range; got {}; expected 0 or more", s.temperature);
   require<ValueError>(s.top_k >= 0, "top_k is negative; got {}; expected 0 (all) or more", s.top_k);
-  require<ValueError>(s.top_p > 0 && s.top_p <= 1, "top_p is out of range; got {}; expected more than 0, at most 1",
+  require<ValueError>(top_p > 0 && s.top_p <= 1, "top_p is out of range; got {}; expected more than 0, at most 1",
                       s.top_p);
-  require<ValueError>(s.repetition_penalty > 0 && std::isfinite(s.repetition_penalty),
+  require<ValueError>(std::isnormal(penalty) && penalty > 0,
                       "repetition_penalty is out of range; got {}; expected more than 0", s.repetition_penalty);
   require<ValueError>(s.repetition_penalty == 1 || options_.penalties,
                       "the engine was made without penalties; got a repetition_penalty of {}; set "
@@ -255,11 +264,11 @@ void Engine::State::admit() {
   while (!waiting_.empty()) {
     const int64_t slot = free_slot(), needed = blocks_for(waiting_.front());
     if (slot < 0 || blocks_.available() < needed) return;
+    slots_.set_blocks(slot, blocks_.first(needed));
     auto s = std::make_unique<Sequence>(std::move(waiting_.front()));
     waiting_.pop_front();
     s->slot = slot;
     s->blocks = blocks_.take(needed);
-    slots_.set_blocks(slot, s->blocks);
     active_.push_back(std::move(s));
   }
 }
@@ -267,15 +276,15 @@ void Engine::State::admit() {
 /// Moves sequences to lower slots where that makes the steps smaller.
 void Engine::State::compact() {
   if (!waiting_.empty()) return;
-  const auto bucket = [&](int64_t n) {
-    const auto found = std::ranges::find_if(options_.buckets.sizes, [&](int64_t size) { return size >= n; });
-    return found == options_.buckets.sizes.end() ? n : *found;
+  const auto rows = [&](int64_t n) {
+    const auto found = std::ranges::lower_bound(options_.buckets.sizes, n);
+    return options_.buckets.padding && found != options_.buckets.sizes.end() ? *found : n;
   };
   while (!active_.empty()) {
     const auto highest = std::ranges::max_element(active_, {}, [](const auto& s) { return s->slot; });
     Sequence& s = **highest;
     const int64_t slot = free_slot();
-    if (slot < 0 || slot > s.slot || bucket(static_cast<int64_t>(active_.size())) >= bucket(s.slot + 1)) return;
+    if (slot < 0 || slot > s.slot || rows(static_cast<int64_t>(active_.size())) >= rows(s.slot + 1)) return;
     slots_.move(s.slot, slot);
     s.slot = slot;
   }
@@ -287,9 +296,9 @@ void Engine::State::prefill() {
   std::vector<int32_t> positions, slots;
   std::vector<std::pair<Sequence*, int64_t>> read;
   for (const auto& s : active_) {
-    if (s->run >= 0) continue;
+    if (s->decode_id >= 0) continue;
     const int64_t end =
-        std::min(s->to_store(), s->stored + options_.prefill_chunk - static_cast<int64_t>(tokens.size()));
+        std::min(s->prompt_positions(), s->stored + options_.prefill_chunk - static_cast<int64_t>(tokens.size()));
     for (int64_t position = s->stored; position < end; ++position) {
       tokens.push_back(s->request.tokens[static_cast<size_t>(s->start + position)]);
       positions.push_back(static_cast<int32_t>(position));
@@ -304,59 +313,62 @@ void Engine::State::prefill() {
   }
   for (const auto& [s, end] : read) {
     s->stored = end;
-    if (end == s->to_store()) begin_decoding(*s);
+    if (end == s->prompt_positions()) begin_decoding(*s);
   }
 }
 
 void Engine::State::begin_decoding(Sequence& s) {
   const int64_t drawn = s.request.drawn;
-  s.until = std::min(s.last, drawn + model_.config().context - s.stored);
+  s.ends_at = std::min(s.last, drawn + model_.config().context - s.stored);
   s.enqueued = drawn;
-  s.run = next_run_++;
+  slots_.join(s.slot, s.request, s.ends_at, s.stored);
+  s.decode_id = next_decode_id_++;
   ahead_ = 1;
-  slots_.join(s.slot, s.request, s.until, s.stored);
 }
 
-/// Enqueues steps. Returns whether there are any.
+/// Enqueues steps, and a copy of what they draw. Returns whether there are any.
 bool Engine::State::decode() {
   int64_t rows = 0, steps = 0;
   for (const auto& s : active_) {
-    if (s->run < 0) continue;
+    if (s->decode_id < 0) continue;
     rows = std::max(rows, s->slot + 1);
-    steps = std::max(steps, s->until - s->enqueued);
+    steps = std::max(steps, s->ends_at - s->enqueued);
   }
-  steps = std::min(steps, device_.is_cuda() ? ahead_ : 1);
-  if (steps == 0) return false;
+  // After a failure there may be steps whose draws were not copied; the device keeps the last `window_` ones.
+  steps = std::min({steps, ahead_, window_ - uncopied_});
+  if (steps == 0 && uncopied_ == 0) return false;
+  for (int64_t step = 0; step < steps; ++step) {
+    decode_(rows);
+    ++stats_.steps, ++uncopied_;
+    for (const auto& s : active_)
+      if (s->decode_id >= 0) s->enqueued = std::min(s->ends_at, s->enqueued + 1);
+  }
   ahead_ = std::min(2 * ahead_, options_.steps_ahead);
-  for (int64_t step = 0; step < steps; ++step) decode_(rows);
-  stats_.steps += steps;
-  Pending pending{slots_.copy(), Event(device_), std::vector<int64_t>(static_cast<size_t>(options_.sequences), -1)};
+  Pending pending{slots_.copy(!reads_behind()), Event(device_),
+                  std::vector<int64_t>(static_cast<size_t>(options_.sequences), -1)};
   pending.done.record(current_stream(device_));
-  for (const auto& s : active_) {
-    if (s->run < 0) continue;
-    s->enqueued = std::min(s->until, s->enqueued + steps);
-    pending.runs[static_cast<size_t>(s->slot)] = s->run;
-  }
+  for (const auto& s : active_) pending.decode_ids[static_cast<size_t>(s->slot)] = s->decode_id;
   pending_.push_back(std::move(pending));
+  uncopied_ = 0;
   return true;
 }
 
-void Engine::State::take(const Pending& pending) {
+void Engine::State::read(const Pending& pending) {
   if (!pending.done.done()) {
     ++stats_.waits;
     pending.done.synchronize();
   }
-  for (size_t slot = 0; slot < pending.runs.size(); ++slot) {
+  for (size_t slot = 0; slot < pending.decode_ids.size(); ++slot) {
     // A sequence that has ended or was cancelled since is not found.
-    const auto found =
-        std::ranges::find_if(active_, [&](const auto& s) { return s->run >= 0 && s->run == pending.runs[slot]; });
+    const auto found = std::ranges::find_if(
+        active_, [&](const auto& s) { return s->decode_id >= 0 && s->decode_id == pending.decode_ids[slot]; });
     if (found == active_.end()) continue;
-    take_up(**found, pending.copy.outputs.data<int64_t>() + static_cast<int64_t>(slot) * window_,
-            pending.copy.drawn.data<int64_t>()[slot], pending.copy.slots.data<int32_t>()[slot] < 0);
+    append_drawn(**found, pending.copy.outputs.data<int64_t>() + static_cast<int64_t>(slot) * window_,
+                 pending.copy.drawn.data<int64_t>()[slot], pending.copy.slots.data<int32_t>()[slot] < 0);
   }
 }
 
-void Engine::State::take_up(Sequence& s, const int64_t* outputs, int64_t drawn, bool ended) {
+void Engine::State::append_drawn(Sequence& s, const int64_t* outputs, int64_t drawn, bool ended) {
   std::vector<int64_t> tokens;
   for (int64_t k = s.request.drawn; k < drawn; ++k) tokens.push_back(outputs[k % window_]);
   s.request.tokens.insert(s.request.tokens.end(), tokens.begin(), tokens.end());
@@ -369,12 +381,12 @@ void Engine::State::take_up(Sequence& s, const int64_t* outputs, int64_t drawn, 
   // The context is full.
   s.start = context_start(s.prompt(), s.size(), model_.config().context);
   s.stored = 0;
-  s.run = -1;
+  s.decode_id = -1;
 }
 
 void Engine::State::end(Sequence& s, std::vector<int64_t> tokens, End why) {
-  updates_.push_back({s.id, std::move(tokens), why});
   if (why == End::cancelled) slots_.leave(s.slot);
+  updates_.push_back({s.id, std::move(tokens), why});
   blocks_.give_back(s.blocks);
   std::erase_if(active_, [&](const auto& other) { return other.get() == &s; });
 }
@@ -382,17 +394,16 @@ void Engine::State::end(Sequence& s, std::vector<int64_t> tokens, End why) {
 std::vector<Update> Engine::State::step() {
   const NoGrad quiet;
   const BatchInvariant invariant(options_.batch_invariant);
+  // Errors that kernels report are thrown here, before anything has changed.
+  device::throw_reported(device_);
+  const device::DeferReports half_way;
   admit();
   compact();
   prefill();
   const bool enqueued = decode();
   // The newest steps run on while the host looks at earlier ones.
-  const size_t unread = enqueued && device_.is_cuda() ? 1 : 0;
-  while (pending_.size() > unread) {
-    const Pending oldest = std::move(pending_.front());
-    pending_.pop_front();
-    take(oldest);
-  }
+  const size_t unread = enqueued && reads_behind() ? 1 : 0;
+  for (; pending_.size() > unread; pending_.pop_front()) read(pending_.front());
   return std::exchange(updates_, {});
 }
 

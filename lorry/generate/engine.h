@@ -28,14 +28,17 @@ struct EngineOptions {
   int64_t block_size = 16;      ///< positions of a block of the cache
   int64_t blocks = 0;           ///< of the cache; 0: enough for `sequences` whole contexts
   int64_t prefill_chunk = 256;  ///< the most positions of prompts that are read between two steps
-  int64_t steps_ahead = 16;     ///< how many steps a GPU gets before the host looks at their tokens
-  int64_t stops = 4;            ///< the most runs of tokens that end a text, of each request
-  int64_t stop_length = 16;     ///< the longest of them, in tokens
-  bool penalties = false;       ///< whether requests may have a repetition penalty
+  /// How many steps are enqueued before the host looks at their tokens, and looks at them while the next ones run; 0: 16
+  /// on a GPU, 1 on the CPU, where it looks at once.
+  int64_t steps_ahead = 0;
+  int64_t stops = 4;         ///< the most runs of tokens that end a text, of each request
+  int64_t stop_length = 16;  ///< the longest of them, in tokens
+  bool penalties = false;    ///< whether requests may have a repetition penalty
   /// Whether a text has the same tokens in every batch (ops/batch_invariant.h). Without it a token may differ where two
   /// are nearly as likely.
   bool batch_invariant = true;
-  /// How steps run: sizes, padding, graphs. Missing sizes are the default ones up to `sequences`.
+  /// How steps run: sizes, padding, graphs. Missing sizes are the default ones up to `sequences`, and larger ones are
+  /// left out. The engine sets `trial`. A policy measures steps whose rows are all padding: attention has no part in it.
   replay::BucketOptions buckets = {};
 };
 
@@ -68,7 +71,8 @@ class Engine {
   void cancel(int64_t request);
   /// Lets waiting requests join, reads a chunk of their prompts, enqueues steps of decoding, and returns the tokens
   /// that have become known: on a GPU those of earlier calls. May return nothing. Throws what the model throws: then no
-  /// text has changed.
+  /// text has changed, and the next step goes on. On a GPU a later step throws what a kernel reports; a row without a
+  /// token that has a probability has drawn token 0 then.
   std::vector<Update> step();
   /// Whether there is nothing to do or to tell.
   bool idle() const;

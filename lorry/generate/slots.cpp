@@ -39,11 +39,11 @@ Slots::Slots(const SlotSizes& sizes, Device device) : sizes_(sizes) {
   temperature_ = make({n}, kF32), top_k_ = make({n}, kI32), top_p_ = make({n}, kF32), penalty_ = make({n}, kF32);
 }
 
-/// Every tensor with a row a slot.
+/// Every tensor with a row a slot, but the slots.
 std::vector<Tensor> Slots::all() const {
-  std::vector<Tensor> all{rows_.tokens,  rows_.positions, rows_.slots, rows_.drawn, rows_.uniform,
-                          rows_.outputs, rows_.limits,    rows_.keys,  rows_.stops, block_table_,
-                          temperature_,  top_k_,          top_p_,      penalty_};
+  std::vector<Tensor> all{rows_.tokens, rows_.positions, rows_.drawn, rows_.uniform, rows_.outputs,
+                          rows_.limits, rows_.keys,      rows_.stops, block_table_,  temperature_,
+                          top_k_,       top_p_,          penalty_};
   if (sizes_.seen > 0) all.push_back(rows_.seen);
   return all;
 }
@@ -95,13 +95,14 @@ void Slots::pause() {
   rows_.slots.fill_(-1);
 }
 
-void Slots::go_on() { rows_.slots.copy_(paused_); }
+void Slots::resume() { rows_.slots.copy_(paused_); }
 
 void Slots::move(int64_t from, int64_t to) {
   for (const Tensor& x : all()) x.select(0, to).copy_(x.select(0, from));
-  const Tensor number = rows_.slots.select(0, to);
-  number.copy_(minimum(number, full({}, to, number.options())));  // it stays negative if the sequence has ended
+  const Tensor was = rows_.slots.select(0, from);
+  const Tensor number = minimum(was, full({}, to, was.options()));  // it stays negative if the sequence has ended
   leave(from);
+  rows_.slots.select(0, to).copy_(number);  // last, so that no failure leaves two rows of one sequence
 }
 
 SequenceRows Slots::sequences(int64_t n) const {
@@ -120,12 +121,13 @@ void Slots::draw(const Tensor& logits) const {
   const int64_t n = logits.size(0);
   const auto first = [&](const Tensor& x) { return x.narrow(0, 0, n); };
   const SequenceRows rows = sequences(n);
-  const Tensor likely = sizes_.seen > 0 ? repetition_penalty(logits, rows.seen, rows.slots, first(penalty_)) : logits;
-  advance_sequences(rows, sample_tokens(likely, first(temperature_), first(top_k_), first(top_p_), rows.uniform));
+  const Tensor penalised =
+      sizes_.seen > 0 ? repetition_penalty(logits, rows.seen, rows.slots, first(penalty_)) : logits;
+  advance_sequences(rows, sample_tokens(penalised, first(temperature_), first(top_k_), first(top_p_), rows.uniform));
 }
 
-SlotCopy Slots::copy() const {
-  const auto to_host = [](const Tensor& x) { return x.to(kCPU, true); };
+SlotCopy Slots::copy(bool as_is) const {
+  const auto to_host = [&](const Tensor& x) { return x.device().is_cpu() && !as_is ? x.clone() : x.to(kCPU, true); };
   return {to_host(rows_.outputs), to_host(rows_.drawn), to_host(rows_.slots)};
 }
 

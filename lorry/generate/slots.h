@@ -40,16 +40,16 @@ class Slots {
   /// The sequence in slot `from`, if it has not ended, goes on in slot `to`.
   void move(int64_t from, int64_t to);
 
-  /// All rows are padding, until go_on().
+  /// All rows are padding, until resume().
   void pause();
-  void go_on();
+  void resume();
 
   /// The rows of the first n slots.
   nn::PagedBatch batch(int64_t n) const;
-  /// Draws a token for each row of logits: [n, vocab], and takes them up.
+  /// Draws a token for each row of logits: [n, vocab], and advances the sequences by it.
   void draw(const Tensor& logits) const;
-  /// Enqueues a copy for the host.
-  SlotCopy copy() const;
+  /// Enqueues a copy for the host. as_is: on the CPU the tensors themselves, which the next step overwrites.
+  SlotCopy copy(bool as_is) const;
   const Tensor& block_table() const { return block_table_; }
 
  private:

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "lorry/base/events.h"
 #include "lorry/device/stream.h"
 
 namespace lorry::replay::detail {
@@ -77,6 +78,15 @@ void Bucket::capture(std::shared_ptr<memory::Pool> pool) {
 }
 
 void Bucket::drop_graph() { graph_.reset(); }
+
+void Bucket::drop_outdated() {
+  if (!graph_ || !graph_->is_outdated()) return;
+  events::emit(events::Kind::warning, "BucketSet",
+               fmt::format("a tensor has another dtype, shape, device or alignment than in the capture, so the bucket "
+                           "of {} is captured again",
+                           stats_.size));
+  drop_graph();
+}
 
 double Bucket::time_of(Execution execution) {
   set_execution(execution);

@@ -58,6 +58,8 @@ class Bucket {
   /// Captures a graph in this pool. Throws what Graph throws.
   void capture(std::shared_ptr<memory::Pool> pool);
   void drop_graph();
+  /// Drops a graph that would capture the function again in its next replay: that is work for capture().
+  void drop_outdated();
   /// The results, in memory that the next run overwrites. Without a graph the function runs eagerly or compiled.
   std::vector<Tensor> run();
   void count(int64_t batch);

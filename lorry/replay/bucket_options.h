@@ -68,6 +68,7 @@ struct BucketOptions {
   std::map<int64_t, Execution> executions = {};
   /// latency and throughput: each size is measured in all four executions, and the fastest is kept. Those that cannot
   /// be captured are left out. This takes some milliseconds for each execution, or eight calls where they are slower.
+  /// It measures what the function does in trials, see below.
   Policy policy = Policy::fixed;
   Capture capture = Capture::at_start;
   /// The maximum memory of graphs and what they compute in, in bytes; 0: no limit. Where it is not enough for all, the

@@ -66,6 +66,8 @@ struct Buckets::State {
   void make_ready(Bucket& bucket);
   template <class F>
   void step(const F& work);
+  template <class F>
+  void in_trial(const F& runs);
   std::vector<Tensor> run(Bucket& bucket, std::span<const Tensor> arguments, int64_t batch);
   void compare(const Bucket& bucket, std::span<const Tensor> arguments, std::span<const Tensor> results, int64_t batch);
 };
@@ -125,45 +127,51 @@ void Buckets::State::step(const F& work) {
     used.block(own);
   else if (device.is_cuda())
     fence(caller, own);
-  {
+  const auto end = [&] {
+    if (on_thread)
+      own.synchronize();
+    else if (device.is_cuda())
+      fence(own, caller);
+  };
+  try {
     const StreamScope scope(own);
     work();
+  } catch (...) {
+    try {
+      end();
+    } catch (const std::exception&) {
+      // The device has had a fault, which every later call reports.
+    }
+    throw;
   }
-  if (on_thread)
-    own.synchronize();
-  else if (device.is_cuda())
-    fence(own, caller);
+  end();
 }
 
-/// Tells BucketOptions::trial of runs that nobody asked for.
-class Trial {
- public:
-  explicit Trial(const std::function<void(bool)>& tell) : tell_(tell) {
-    if (tell_) tell_(true);
+/// Makes runs that nobody asked for, and tells BucketOptions::trial.
+template <class F>
+void Buckets::State::in_trial(const F& runs) {
+  if (!options.trial) return runs();
+  options.trial(true);
+  try {
+    runs();
+  } catch (...) {
+    options.trial(false);
+    throw;
   }
-  ~Trial() noexcept(false) {
-    if (tell_) tell_(false);
-  }
-  Trial(const Trial&) = delete;
-  Trial& operator=(const Trial&) = delete;
-
- private:
-  const std::function<void(bool)>& tell_;
-};
+  options.trial(false);
+}
 
 /// Measures, compiles and captures a bucket, as the options say, or captures it if it has no graph yet.
 void Buckets::State::make_ready(Bucket& bucket) {
   const auto needs_graph = [&] { return bucket.wants_graph() && !bucket.is_captured() && memory.may_capture(bucket); };
   if (bucket.is_ready && !needs_graph()) return;
-  step([&] {
-    const Trial trial(options.trial);
-    function.at(bucket.stats().size, [&] {
-      if (options.policy != Policy::fixed && bucket.stats().measured_us[0] == 0) bucket.measure();
-      bucket.warm_up();
-      if (needs_graph()) memory.capture(bucket);
-      return bucket.is_ready = true;
-    });
-  });
+  const auto runs = [&] {
+    if (options.policy != Policy::fixed && bucket.stats().measured_us[0] == 0) bucket.measure();
+    bucket.warm_up();
+    if (needs_graph()) memory.capture(bucket);
+    return bucket.is_ready = true;
+  };
+  step([&] { in_trial([&] { function.at(bucket.stats().size, runs); }); });
 }
 
 /// The largest first, so that the others fit into its memory.
@@ -193,7 +201,10 @@ std::vector<Tensor> Buckets::State::run(Bucket& bucket, std::span<const Tensor> 
   last = now;
   inputs.fill(arguments, batch);
   memory.note_use(bucket);
-  if (!thread_captures) make_ready(bucket);
+  if (!thread_captures) {
+    bucket.drop_outdated();
+    make_ready(bucket);
+  }
   const int64_t size = bucket.stats().size;
   std::vector<Tensor> all = bucket.is_captured() ? bucket.run() : function.at(size, [&] { return bucket.run(); });
   std::vector<Tensor> results = inputs.cut(all, size, batch);

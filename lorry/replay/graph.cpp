@@ -115,6 +115,8 @@ struct Graph::State {
   void capture();
   void launch();
   int64_t rebind(std::span<const device::Move> moves);
+  /// A followed tensor that has changed in more than its memory; null if there is none.
+  const std::string* changed() const;
   /// Finds tensors that have moved. Returns the name of one of which more has changed, else null.
   const std::string* follow();
 
@@ -190,7 +192,12 @@ void Graph::State::capture() {
       work.reset();  // ends the capture, before anything else uses the stream
       throw;
     }
+  }
+  try {
     work->finish();
+  } catch (...) {
+    work.reset();
+    throw;
   }
   stats.nodes = work->nodes();
   stats.bytes = work->bytes();
@@ -203,6 +210,12 @@ int64_t Graph::State::rebind(std::span<const device::Move> moves) {
   leases.move(device, moves, *pool);
   stats.rebound += changed;
   return changed;
+}
+
+const std::string* Graph::State::changed() const {
+  for (const Followed& x : followed)
+    if (x.is_other(device)) return &x.name;
+  return nullptr;
 }
 
 const std::string* Graph::State::follow() {
@@ -241,6 +254,8 @@ Graph::~Graph() = default;
 Graph::Graph(Graph&&) noexcept = default;
 Graph& Graph::operator=(Graph&&) noexcept = default;
 
+bool Graph::is_outdated() const { return state_->work == nullptr || state_->changed() != nullptr; }
+
 void Graph::replay() {
   const Busy busy(state_->busy);
   if (device::is_captured())
@@ -270,6 +285,8 @@ int64_t Graph::rebind(const Tensor& was, const Tensor& now) { return rebind({{wa
 
 int64_t Graph::rebind(const std::vector<std::pair<Tensor, Tensor>>& pairs) {
   const Busy busy(state_->busy);
+  if (state_->work == nullptr)
+    raise_as<CaptureError>("rebind", "the function could not be captured again; make a new graph");
   std::vector<device::Move> moves;
   for (const auto& [was, now] : pairs) {
     require_same_but_memory(was, now, state_->device);

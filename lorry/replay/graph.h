@@ -28,7 +28,8 @@ class Pool;
 
 namespace lorry::replay {
 
-/// How a graph is captured.
+/// How a graph is captured. The function runs on the current stream, or on one of its own where that is the default
+/// stream. Nothing else may be enqueued on that stream meanwhile.
 struct CaptureOptions {
   /// How often the function runs before it is captured, so that what is made once (plans, states of an optimizer,
   /// compiled kernels) is there. 0 if it has run.
@@ -81,6 +82,9 @@ class Graph {
   /// The same for pairs of {was, now}, all at once: two tensors may change places. Where several of the `was` share
   /// memory, the first of them counts.
   int64_t rebind(const std::vector<std::pair<Tensor, Tensor>>& pairs);
+  /// Whether the next replay captures the function again, because a followed tensor has changed in more than its memory,
+  /// or throws, because that has failed before.
+  bool is_outdated() const;
   /// The results, in memory that each replay overwrites.
   const std::vector<Tensor>& outputs() const;
   Device device() const;

@@ -92,7 +92,13 @@ class Generate(CommandTest):
     def test_texts_that_cannot_be_resumed_are_refused(self):
         self.generate("--tokens", 2, "--save", "a.json")
         text = (self.path / "a.json").read_text()
-        for says, broken in (("cannot read", None), ("a.json", text[:-20]), ("format", text.replace("1", "7", 1)),
+        for says, broken in (("a.json", None), ("a.json", text[:-20]), ("format", text.replace("1", "7", 1)),
+                             ("format", text.replace('"format":1', '"format":1.5')),
+                             ("no byte", text.replace('"tokens":[10', '"tokens":[10.5')),
+                             ("no byte", text.replace('"tokens":[10', '"tokens":[1e300')),
+                             ("top_p", text.replace('"top_p":1.0', '"top_p":0')),
+                             ("top_k", text.replace('"top_k":0', '"top_k":-1')),
+                             ("there is no text", '{"format":1,"stop":[],"texts":{}}'),
                              ("drawn", text.replace('"drawn":2', '"drawn":"2"')), ("drawn", text.replace("drawn", "d")),
                              ("drawn", text.replace('"drawn":2', '"drawn":9')), ("a.json", "[]"), ("a.json", "\0"),
                              ("no byte", text.replace('"tokens":[10', '"tokens":[999')),
@@ -101,7 +107,9 @@ class Generate(CommandTest):
             if broken is not None:
                 (self.path / "a.json").write_text(broken)
             self.refused("generate", "--checkpoint", "run", "--resume", "a.json", says=(says,))
+        self.refused("generate", "--checkpoint", "run", "--resume", ".", says=("'.'",))
         self.run_lorry("generate", "--checkpoint", "run", "--resume", "a.json", "--top-k", 3, status=2)
+        self.run_lorry("generate", "--checkpoint", "run", "--save", "-", status=2)
         self.refused("generate", "--checkpoint", "run", "--save", "no/such/file", says=("no/such/file",))
 
     def test_texts_are_the_same_however_steps_run(self):

@@ -346,5 +346,63 @@ TEST(MemoryBudget, pools_tell_what_they_have_reserved) {
   memory::release(kCPU, block, 5 << 20);
 }
 
+TEST(Capture, a_function_that_writes_its_own_memory_is_told_of_trials) {
+  const NoGrad quiet;
+  for (const BucketOptions& how : {
+           BucketOptions{},
+           BucketOptions{.execution = Execution::both},
+           BucketOptions{.execution = Execution::compiled, .capture = Capture::at_first_use},
+           BucketOptions{.policy = Policy::latency},
+           BucketOptions{.capture = Capture::at_first_use, .memory_budget = 2'200'000},
+       }) {
+    const Tensor count = zeros({8});
+    Tensor saved;
+    BucketOptions options = how;
+    options.sizes = {2, 8};
+    int depth = 0;
+    options.trial = [&](bool begins) {
+      depth += begins ? 1 : -1;
+      if (begins)
+        saved = count.clone();
+      else
+        count.copy_(saved);
+    };
+    BucketSet step([&](int64_t rows) { count.narrow(0, 0, rows).add_(1); }, options);
+    for (const int rows : {1, 8, 7, 2}) step(rows);
+    EXPECT_EQ(count.to_vector<float>(), (std::vector<float>{4, 4, 2, 2, 2, 2, 2, 2}));
+    EXPECT_EQ(depth, 0);
+  }
+  int calls = 0;
+  BucketSet bad([](int64_t) { ones({1}).item<float>(); }, {.sizes = {1}, .trial = [&](bool) { ++calls; }});
+  EXPECT_THROW(bad.prepare(1), CaptureError);
+  EXPECT_EQ(calls, 2);
+}
+
+TEST(Capture, a_followed_tensor_that_changes_leads_to_one_run_more_and_no_other) {
+  const NoGrad quiet;
+  const Tensor state = zeros({1});
+  Tensor w = ones({4}), saved;
+  const auto trial = [&](bool begins) {
+    if (begins)
+      saved = state.clone();
+    else
+      state.copy_(saved);
+  };
+  BucketSet step([&](int64_t) { state.add_(w.sum()); }, {.sizes = {1}, .trial = trial, .follow = {{"w", w}}});
+  step(1);
+  w.set_data(ones({4}));  // other memory
+  step(1);
+  EXPECT_EQ(state.item<float>(), 8);
+  EXPECT_GT(step.stats()[0].graph.rebound, 0);
+  w.set_data(ones({5}).narrow(0, 1, 4));  // another alignment
+  step(1);
+  EXPECT_EQ(state.item<float>(), 12);
+  w.set_data(ones({6}));  // another shape
+  step(1);
+  EXPECT_EQ(state.item<float>(), 18);
+  step(1);
+  EXPECT_EQ(state.item<float>(), 24);
+}
+
 }  // namespace
 }  // namespace lorry::test
