@@ -28,8 +28,8 @@ struct EngineOptions {
   int64_t block_size = 16;      ///< positions of a block of the cache
   int64_t blocks = 0;           ///< of the cache; 0: enough for `sequences` whole contexts
   int64_t prefill_chunk = 256;  ///< the most positions of prompts that are read between two steps
-  /// How many steps are enqueued before the host looks at their tokens, and looks at them while the next ones run; 0: 16
-  /// on a GPU, 1 on the CPU, where it looks at once.
+  /// How many steps are enqueued before the host looks at their tokens, and looks at them while the next ones run; 0:
+  /// 16 on a GPU, 1 on the CPU, where it looks at once.
   int64_t steps_ahead = 0;
   int64_t stops = 4;         ///< the most runs of tokens that end a text, of each request
   int64_t stop_length = 16;  ///< the longest of them, in tokens
@@ -38,7 +38,8 @@ struct EngineOptions {
   /// are nearly as likely.
   bool batch_invariant = true;
   /// How steps run: sizes, padding, graphs. Missing sizes are the default ones up to `sequences`, and larger ones are
-  /// left out. The engine sets `trial`. A policy measures steps whose rows are all padding: attention has no part in it.
+  /// left out. The engine sets `trial`. A policy measures steps whose rows are all padding: attention has no part in
+  /// it.
   replay::BucketOptions buckets = {};
 };
 

@@ -82,8 +82,8 @@ class Graph {
   /// The same for pairs of {was, now}, all at once: two tensors may change places. Where several of the `was` share
   /// memory, the first of them counts.
   int64_t rebind(const std::vector<std::pair<Tensor, Tensor>>& pairs);
-  /// Whether the next replay captures the function again, because a followed tensor has changed in more than its memory,
-  /// or throws, because that has failed before.
+  /// Whether the next replay captures the function again, because a followed tensor has changed in more than its
+  /// memory, or throws, because that has failed before.
   bool is_outdated() const;
   /// The results, in memory that each replay overwrites.
   const std::vector<Tensor>& outputs() const;
