@@ -9,6 +9,7 @@
 #include "lorry/lorry.h"
 #include "lorry/memory/allocate.h"
 #include "tests/support/message.h"
+#include "tests/support/sanitizer.h"
 #include "tests/trace/support.h"
 
 namespace lorry::test {
@@ -213,8 +214,16 @@ BucketStats alone(Tensor (*f)(const Tensor&), int64_t size, int64_t width) {
   return set.stats()[0];
 }
 
-TEST(MemoryBudget, that_is_enough_changes_nothing) {
-  if (!default_device().is_cpu()) GTEST_SKIP() << "a GPU's driver takes memory in pieces, so graphs have no exact size";
+/// Where graphs and pools have exact sizes.
+class MemoryBudget : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!default_device().is_cpu()) GTEST_SKIP() << "a GPU's driver takes memory in pieces";
+    if (kAddressSanitizer) GTEST_SKIP() << "pools keep nothing under AddressSanitizer";
+  }
+};
+
+TEST_F(MemoryBudget, that_is_enough_changes_nothing) {
   const NoGrad quiet;
   int64_t bytes = 0, apart = 0;
   BucketSet free(wide, {.sizes = {1, 4, 8}});
@@ -228,8 +237,7 @@ TEST(MemoryBudget, that_is_enough_changes_nothing) {
   EXPECT_EQ(captured(set.stats()), (std::vector<int64_t>{1, 4, 8}));
 }
 
-TEST(MemoryBudget, leaves_out_a_bucket_that_exceeds_it_alone) {
-  if (!default_device().is_cpu()) GTEST_SKIP() << "a GPU's driver takes memory in pieces, so graphs have no exact size";
+TEST_F(MemoryBudget, leaves_out_a_bucket_that_exceeds_it_alone) {
   const NoGrad quiet;
   const int64_t budget = alone(wide, 4, kWide).bytes + alone(wide, 1, kWide).graph.bytes;
   for (const Capture capture : {Capture::at_start, Capture::at_first_use, Capture::in_background}) {
@@ -244,8 +252,7 @@ TEST(MemoryBudget, leaves_out_a_bucket_that_exceeds_it_alone) {
   }
 }
 
-TEST(MemoryBudget, is_enough_in_whatever_order_sizes_are_used) {
-  if (!default_device().is_cpu()) GTEST_SKIP() << "a GPU's driver takes memory in pieces, so graphs have no exact size";
+TEST_F(MemoryBudget, is_enough_in_whatever_order_sizes_are_used) {
   const NoGrad quiet;
   const BucketStats one = alone(wide, 1, kWide), four = alone(wide, 4, kWide), eight = alone(wide, 8, kWide);
   BucketSet set(wide, {.sizes = {1, 4, 8},
@@ -255,8 +262,7 @@ TEST(MemoryBudget, is_enough_in_whatever_order_sizes_are_used) {
   EXPECT_EQ(captured(set.stats()), (std::vector<int64_t>{1, 4, 8}));
 }
 
-TEST(MemoryBudget, is_given_to_the_buckets_that_are_used_most) {
-  if (!default_device().is_cpu()) GTEST_SKIP() << "a GPU's driver takes memory in pieces, so graphs have no exact size";
+TEST_F(MemoryBudget, is_given_to_the_buckets_that_are_used_most) {
   const NoGrad quiet;
   const BucketStats one = alone(deep, 3, 5);
   ASSERT_GT(one.graph.bytes, 100000);
@@ -289,8 +295,7 @@ TEST(MemoryBudget, is_given_to_the_buckets_that_are_used_most) {
   }
 }
 
-TEST(MemoryBudget, leaves_compiled_what_was_both) {
-  if (!default_device().is_cpu()) GTEST_SKIP() << "a GPU's driver takes memory in pieces, so graphs have no exact size";
+TEST_F(MemoryBudget, leaves_compiled_what_was_both) {
   const NoGrad quiet;
   int runs = 0;
   const auto f = [&](const Tensor& x) { return ++runs, wide(x); };
@@ -303,8 +308,7 @@ TEST(MemoryBudget, leaves_compiled_what_was_both) {
   EXPECT_EQ(runs, before);
 }
 
-TEST(MemoryBudget, says_how_much_the_smallest_graph_needs) {
-  if (!default_device().is_cpu()) GTEST_SKIP() << "a GPU's driver takes memory in pieces, so graphs have no exact size";
+TEST_F(MemoryBudget, says_how_much_the_smallest_graph_needs) {
   const NoGrad quiet;
   const int64_t needed = alone(wide, 2, kWide).bytes;
   for (const Capture capture : {Capture::at_start, Capture::at_first_use}) {
@@ -319,8 +323,7 @@ TEST(MemoryBudget, says_how_much_the_smallest_graph_needs) {
   }
 }
 
-TEST(MemoryBudget, memory_of_dropped_graphs_returns) {
-  if (!default_device().is_cpu()) GTEST_SKIP() << "a GPU's driver takes memory in pieces, so graphs have no exact size";
+TEST_F(MemoryBudget, memory_of_dropped_graphs_returns) {
   const NoGrad quiet;
   const memory::Stats before = memory::stats(kCPU);
   {
@@ -333,7 +336,7 @@ TEST(MemoryBudget, memory_of_dropped_graphs_returns) {
   EXPECT_EQ(memory::stats(kCPU).allocated, before.allocated);
 }
 
-TEST(MemoryBudget, pools_tell_what_they_have_reserved) {
+TEST(PoolMemory, pools_tell_what_they_have_reserved) {
   const memory::Pool pool(kCPU);
   EXPECT_EQ(pool.reserved(), 0);
   void* block = nullptr;
