@@ -2,8 +2,8 @@
 
 namespace lorry::test {
 
-/// Whether AddressSanitizer allocates each block by itself: then released memory is not handed out again, and pools keep
-/// nothing.
+/// Whether AddressSanitizer allocates each block by itself: then released memory is not handed out again, and pools
+/// keep nothing.
 #if defined(__SANITIZE_ADDRESS__)
 inline constexpr bool kAddressSanitizer = true;
 #elif defined(__has_feature)
