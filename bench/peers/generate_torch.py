@@ -12,6 +12,7 @@ import argparse
 import torch
 import torch.nn.functional as F
 
+from graph_torch import captured
 from harness import Report, measure, write
 
 PRESETS = {"gpt2": dict(vocab=50257, context=1024, layers=12, heads=12, width=768),
@@ -56,20 +57,6 @@ class Decoder:
         logits = F.linear(self.norm_of(x, self.norm), self.tokens).float()
         self.token.copy_(torch.multinomial(logits.softmax(-1), 1).view(-1))
         self.position.add_(1)
-
-
-def captured(call):
-    """A function that replays what `call` enqueues."""
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            call()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        call()
-    return graph.replay
 
 
 def main():

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "lorry/base/macros.h"
+#include "lorry/formula/philox.h"
 #include "lorry/formula/random.h"
 #include "lorry/formula/scalar.h"
 
@@ -63,6 +64,13 @@ LORRY_INLINE uint64_t token_point(double uniform, uint64_t selected) {
                           : uniform < 1  ? static_cast<uint64_t>(uniform * kDigits)
                                          : (uint64_t{1} << 53) - 1;
   return below(digits << 11, selected);
+}
+
+/// The uniform of a sequence's draw: the f64 of block `stream` of the draw (seed, draw), as formula/philox.h names
+/// them.
+LORRY_INLINE double token_uniform(uint64_t seed, uint64_t stream, uint64_t draw) {
+  const Words4 words = random_block(RandomKey{seed, draw}, stream);
+  return unit_f64(words.word[0], words.word[1]);
 }
 
 /// A token's place in the order of sampling: by falling logit, then by index. The logit is no NaN; -0 counts as 0.

@@ -2,8 +2,7 @@
 
 #include <algorithm>
 
-#include "lorry/formula/philox.h"
-#include "lorry/formula/random.h"
+#include "lorry/formula/tokens.h"
 #include "lorry/ops/ops.h"
 
 namespace lorry::generate {
@@ -12,12 +11,6 @@ namespace {
 template <class T>
 void write(const Tensor& to, const std::vector<T>& values) {
   to.copy_(from_data(values, to.sizes(), kCPU));
-}
-
-double first_uniform(const Sampling& sampling, int64_t drawn) {
-  const formula::Words4 words =
-      formula::random_block(formula::RandomKey{sampling.seed, static_cast<uint64_t>(drawn)}, sampling.stream);
-  return formula::unit_f64(words.word[0], words.word[1]);
 }
 
 }  // namespace
@@ -58,7 +51,8 @@ void Slots::join(int64_t slot, const Request& request, int64_t limit, int64_t po
   row(rows_.tokens).fill_(request.tokens.back());
   row(rows_.positions).fill_(position);
   row(rows_.drawn).fill_(request.drawn);
-  row(rows_.uniform).fill_(first_uniform(sampling, request.drawn));
+  row(rows_.uniform)
+      .fill_(formula::token_uniform(sampling.seed, sampling.stream, static_cast<uint64_t>(request.drawn)));
   row(rows_.limits).fill_(limit);
   write(row(rows_.keys), std::vector{static_cast<int64_t>(sampling.seed), static_cast<int64_t>(sampling.stream)});
 

@@ -13,6 +13,7 @@
 #include "lorry/ops/batch_invariant.h"
 #include "lorry/ops/ops.h"
 #include "tests/ops/samples.h"
+#include "tests/support/sanitizer.h"
 
 namespace lorry::generate {
 namespace {
@@ -237,6 +238,25 @@ TEST_F(EngineTest, texts_are_the_same_however_steps_run) {
   }
   EXPECT_THROW(generate(model, all, {.penalties = true, .buckets = {.capture = replay::Capture::in_background}}),
                ValueError);
+}
+
+TEST_F(EngineTest, graphs_keep_to_their_memory) {
+  if (!default_device().is_cpu() || test::kAddressSanitizer) GTEST_SKIP() << "graphs have no exact size";
+  const nn::GPT model = small_model(true);
+  const std::vector<Request> all = requests(12, false, 12);
+  Engine engine(model, {.sequences = 5, .buckets = {.memory_budget = 2'180'000}});
+  std::vector<Tokens> texts(all.size());
+  for (const Request& r : all) engine.submit(r);
+  while (!engine.idle())
+    for (const Update& u : engine.step()) {
+      Tokens& text = texts[static_cast<size_t>(u.request)];
+      text.insert(text.end(), u.tokens.begin(), u.tokens.end());
+    }
+  EXPECT_EQ(texts, all_alone(model, all));
+  const std::vector<replay::BucketStats> buckets = engine.stats().buckets;
+  const auto captured = std::ranges::count_if(buckets, &replay::BucketStats::captured);
+  EXPECT_GT(captured, 0);
+  EXPECT_LT(captured, std::ssize(buckets));
 }
 
 TEST_F(EngineTest, weights_that_move_are_followed) {

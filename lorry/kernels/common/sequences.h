@@ -2,8 +2,7 @@
 
 // One step of a sequence that is being generated, the same for all devices.
 
-#include "lorry/formula/philox.h"
-#include "lorry/formula/random.h"
+#include "lorry/formula/tokens.h"
 #include "lorry/kernels/tokens.h"
 
 namespace lorry::kernels {
@@ -77,10 +76,8 @@ struct SequenceStep {
     tokens[row] = token;
     drawn[row] = count;
     if (marks_seen()) seen(slots[row], token) = true;
-    const formula::Words4 words =
-        formula::random_block(formula::RandomKey{static_cast<uint64_t>(keys(row, 0)), static_cast<uint64_t>(count)},
-                              static_cast<uint64_t>(keys(row, 1)));
-    uniform[row] = formula::unit_f64(words.word[0], words.word[1]);
+    uniform[row] = formula::token_uniform(static_cast<uint64_t>(keys(row, 0)), static_cast<uint64_t>(keys(row, 1)),
+                                          static_cast<uint64_t>(count));
     bool ends = count >= limits[row];
     for (int64_t s = 0; s < stop_count && !ends; ++s) ends = ends_with(row, s, count);
     positions[row] = ends ? 0 : positions[row] + 1;
