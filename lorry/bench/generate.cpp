@@ -3,6 +3,7 @@
 
 #include "lorry/generate/engine.h"
 
+#include <algorithm>
 #include <set>
 
 #include "lorry/autograd/grad_mode.h"
@@ -116,15 +117,20 @@ class Decoding {
 
 }  // namespace
 
-std::vector<Result> generate_suite(const Filter& filter) {
+std::vector<Result> generate_suite(const Filter& filter) { return generate_suite(filter, {}); }
+
+std::vector<Result> generate_suite(const Filter& filter, const std::vector<Execution>& executions) {
   const NoGrad no_gradients;
   const bool on_gpu = !default_device().is_cpu();
   const Model model = on_gpu ? Model{"gpt2", kBF16, 512, 64} : Model{"nano", kF32, 32, 64};
+  const auto wanted = [&](Execution e) { return executions.empty() || std::ranges::count(executions, e) > 0; };
   Decoding cases(model, filter);
   cases.first_token();
   for (const int64_t rows : {1, 2, 4, 8, 16, 32, 64, 128})
-    for (const Execution execution : replay::kExecutions) cases.batch(rows, execution, true);
-  for (const int64_t rows : {1, 8, 64}) cases.batch(rows, Execution::both, false);
+    for (const Execution execution : replay::kExecutions)
+      if (wanted(execution)) cases.batch(rows, execution, true);
+  for (const int64_t rows : {1, 8, 64})
+    if (wanted(Execution::both)) cases.batch(rows, Execution::both, false);
   return cases.rows();
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// Options of `lorry bench replay`.
+// Options of `lorry bench replay` and `lorry bench generate`.
 
 #include <vector>
 
@@ -20,6 +20,8 @@ struct ReplayOptions {
   bool given() const { return !executions.empty() || buckets(); }
 };
 
+/// As generate_suite, with these executions; empty: all.
+std::vector<Result> generate_suite(const Filter& filter, const std::vector<replay::Execution>& executions);
 /// As replay_suite. Throws ValueError for sizes that repeat.
 std::vector<Result> replay_suite(const Filter& filter, const ReplayOptions& options);
 

@@ -69,6 +69,7 @@ std::vector<Result> run_suite(const std::string& name, const BenchOptions& optio
     return label.find(options.filter) != std::string::npos;
   };
   if (options.optim_memory.given()) return bench::optim_memory_suite(filter, options.optim_memory);
+  if (name == "generate") return bench::generate_suite(filter, options.replay.executions);
   if (options.replay.given()) return bench::replay_suite(filter, options.replay);
   const std::vector<bench::Suite> suites = bench_suites();
   const auto suite = std::ranges::find(suites, name, [](const bench::Suite& s) { return std::string_view(s.name); });

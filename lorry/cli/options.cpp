@@ -347,7 +347,7 @@ std::vector<CLI::Option*> add_replay(CLI::App& app, bench::ReplayOptions& o) {
                            o.executions.push_back(replay::kExecutions[static_cast<size_t>(
                                std::ranges::find(executions, name) - executions.begin())]);
                        },
-                       "replay: only these: " + listed(executions))
+                       "replay, generate: only these: " + listed(executions))
                     ->check(one_of(executions))
                     ->delimiter(',')
                     ->type_name("LIST"));
@@ -380,7 +380,8 @@ void add_bench(CLI::App& app, BenchOptions& o) {
       throw CLI::ValidationError("--plot", "and --json cannot both be -; expected a file for one of them");
     for (const auto& [suite, options] : {std::pair("optim", &for_optim), {"replay", &for_replay}})
       for (const CLI::Option* option : *options)
-        if (option->count() && o.suites != std::vector<std::string>{suite})
+        if (const bool both = option->get_name() == "--execution" && o.suites == std::vector<std::string>{"generate"};
+            option->count() && !both && o.suites != std::vector<std::string>{suite})
           throw CLI::ValidationError(option->get_name(), fmt::format("is for `bench {}` alone", suite));
   });
 }

@@ -45,11 +45,14 @@ struct UnitDraft {
 
 class Fuser {
  public:
-  explicit Fuser(const Graph& graph)
+  Fuser(const Graph& graph, const std::vector<std::vector<int32_t>>& apart)
       : graph_(graph),
         candidates_(graph.nodes.size()),
         unit_of_(graph.nodes.size(), -1),
-        callbacks_(graph.nodes.size()) {
+        callbacks_(graph.nodes.size()),
+        is_apart_(graph.nodes.size()) {
+    for (const std::vector<int32_t>& nodes : apart)
+      for (const int32_t n : nodes) is_apart_[static_cast<size_t>(n)] = true;
     size_t called = 0;
     for (size_t n = 0; n < graph.nodes.size(); ++n) {
       while (called < graph.callbacks.size() && graph.callbacks[called].position <= n) ++called;
@@ -82,8 +85,9 @@ class Fuser {
   void place(int32_t n) {
     Candidate& candidate = candidates_[static_cast<size_t>(n)];
     std::string refused, wrong_rows;
-    candidate.map = pointwise_step(graph_, node(n));
-    if (!candidate.map) candidate.row = row_node(graph_, node(n), wrong_rows);
+    const bool may_fuse = !is_apart_[static_cast<size_t>(n)];
+    if (may_fuse) candidate.map = pointwise_step(graph_, node(n));
+    if (may_fuse && !candidate.map) candidate.row = row_node(graph_, node(n), wrong_rows);
     std::vector<int> makers;
     for (const Argument& x : node(n).arguments)
       if (const int u = unit_of(x); u >= 0 && draft(u).unit.kind != Unit::library) makers.push_back(u);
@@ -554,6 +558,7 @@ class Fuser {
   std::vector<Candidate> candidates_;  ///< of each node
   std::vector<int> unit_of_;           ///< of each node
   std::vector<size_t> callbacks_;      ///< per node: the number of host callbacks before it
+  std::vector<bool> is_apart_;         ///< per node
   std::vector<int> reads_inside_;
   std::vector<bool> is_read_elsewhere_;
 };
@@ -565,6 +570,8 @@ bool is_fusible(const Graph& graph, const Node& node) {
   return pointwise_step(graph, node).has_value() || row_node(graph, node, why).has_value();
 }
 
-std::vector<Unit> fuse(const trace::Graph& graph, bool column_sums) { return Fuser(graph).run(column_sums); }
+std::vector<Unit> fuse(const Graph& graph, bool column_sums, const std::vector<std::vector<int32_t>>& apart) {
+  return Fuser(graph, apart).run(column_sums);
+}
 
 }  // namespace lorry::compiler

@@ -51,7 +51,8 @@ bool is_fusible(const trace::Graph& graph, const trace::Node& node);
 
 /// The units of a graph that simplify() returned, in an order in which they can run. column_sums: maps also compute the
 /// sums of their results over leading dimensions, where the device can; these may differ from the operator's in their
-/// last bits.
-std::vector<Unit> fuse(const trace::Graph& graph, bool column_sums = false);
+/// last bits. apart: nodes that stay units by themselves.
+std::vector<Unit> fuse(const trace::Graph& graph, bool column_sums = false,
+                       const std::vector<std::vector<int32_t>>& apart = {});
 
 }  // namespace lorry::compiler

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "lorry/compile/joined_rows.h"
 #include "lorry/compile/neighbours.h"
 #include "lorry/ops/internal.h"
 
@@ -65,19 +66,6 @@ void run_cross_entropy(const Node& loss, const Node& backward, Evaluation& evalu
 
 // ---- gradients of norms ---------------------------------------------------------------------------------------------
 
-/// The operand that an addition adds to a value; null if they are not of the same layout and dtype.
-const Argument* addend_of(const Neighbours& units, const Node& add, int32_t v) {
-  const bool is_first = units.reads_whole(add.arguments[0], v);
-  if (!is_first && !units.reads_whole(add.arguments[1], v)) return nullptr;
-  const Argument& other = add.arguments[is_first ? 1 : 0];
-  const Value& x = units.value(v);
-  if (other.kind != Argument::value || other.value_index == v || other.dtype != x.dtype ||
-      other.window.layout != x.layout || add.results[0] < 0)
-    return nullptr;
-  const Value& sum = units.value(add.results[0]);
-  return sum.dtype == x.dtype && sum.layout == x.layout && x.layout.is_contiguous() ? &other : nullptr;
-}
-
 /// The number of elements of a row of a norm.
 int64_t row_length(const Node& norm, const Layout& x) {
   int64_t n = 1;
@@ -100,7 +88,7 @@ void join_norm_backward(Neighbours& units, int32_t n) {
   const int32_t add = units.readers(gradient)[0];
   const bool has_sum = is_summed_addition(units, units.unit(add), norm);
   if (units.node(add).op != Op::add || units.node(add).form != Node::pure || (!units.is_free(add) && !has_sum) ||
-      addend_of(units, units.node(add), gradient) == nullptr ||
+      units.addend(units.node(add), gradient) == nullptr ||
       !has_layer_norm_backward_with_addend(units.value(gradient).device, has_sum))
     return;
   std::vector<int32_t> nodes{n};
@@ -144,7 +132,7 @@ void join_embedding_backward(Neighbours& units, int32_t n) {
       !has_embedding_backward_onto(table.dtype, table.device, embedding.arguments[1].window.layout.numel()))
     return;
   const int32_t add = units.free_reader(gradient, Op::add,
-                                        [&](const Node& node) { return addend_of(units, node, gradient) != nullptr; });
+                                        [&](const Node& node) { return units.addend(node, gradient) != nullptr; });
   if (add < 0 || units.host_is_called_between({n, add}) || !units.may_join({n, add})) return;
   Unit& unit = units.join({n, add});
   unit.kind = Unit::joined;
@@ -161,8 +149,16 @@ void run_embedding_backward(const Graph& graph, const Node& embedding, const Nod
 
 }  // namespace
 
-void join_operators(const Graph& graph, std::vector<Unit>& units, bool keeps_bits) {
+void join_operators(const Graph& graph, std::vector<Unit>& units, const std::vector<std::vector<int32_t>>& products,
+                    bool keeps_bits) {
   Neighbours all(graph, units);
+  for (const std::vector<int32_t>& nodes : products) {
+    int64_t bytes_saved = 0;
+    for (size_t i = 0; i + 1 < nodes.size(); ++i) bytes_saved += 2 * all.bytes(all.result(nodes[i]));
+    Unit& unit = all.join(nodes);
+    unit.kind = Unit::joined;
+    unit.bytes_saved = bytes_saved;
+  }
   for (int32_t n = 0; n < static_cast<int32_t>(graph.nodes.size()); ++n) {
     if (!all.is_free(n) || all.node(n).form != Node::pure) continue;
     join_cross_entropy(all, n);
@@ -174,7 +170,9 @@ void join_operators(const Graph& graph, std::vector<Unit>& units, bool keeps_bit
 
 void run_joined(const Graph& graph, const Unit& unit, Evaluation& evaluation, int32_t step) {
   const auto node = [&](size_t i) { return &graph.nodes[static_cast<size_t>(unit.nodes[i])]; };
-  if (node(0)->op == Op::cross_entropy)
+  if (is_product_of_rows(graph, unit))
+    run_product_of_rows(graph, unit, evaluation);
+  else if (node(0)->op == Op::cross_entropy)
     run_cross_entropy(*node(0), *node(1), evaluation, step);
   else if (node(0)->op == Op::embedding_backward)
     run_embedding_backward(graph, *node(0), *node(1), evaluation, step);

@@ -27,6 +27,18 @@ Neighbours::Neighbours(const Graph& graph, std::vector<Unit>& units)
   for (const WriteBack& x : graph.write_backs) outlives_[static_cast<size_t>(x.value)] = true;
 }
 
+const Argument* Neighbours::addend(const Node& add, int32_t v) const {
+  const bool is_first = reads_whole(add.arguments[0], v);
+  if (!is_first && !reads_whole(add.arguments[1], v)) return nullptr;
+  const Argument& other = add.arguments[is_first ? 1 : 0];
+  const Value& x = value(v);
+  if (other.kind != Argument::value || other.value_index == v || other.dtype != x.dtype ||
+      other.window.layout != x.layout || add.results[0] < 0)
+    return nullptr;
+  const Value& sum = value(add.results[0]);
+  return sum.dtype == x.dtype && sum.layout == x.layout && x.layout.is_contiguous() ? &other : nullptr;
+}
+
 bool Neighbours::host_is_called_between(const std::vector<int32_t>& nodes) const {
   const auto calls_before = [&](int32_t n) {
     return std::ranges::count_if(graph_.callbacks,

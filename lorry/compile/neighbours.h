@@ -32,6 +32,8 @@ class Neighbours {
   bool reads_whole(const trace::Argument& x, int32_t v) const {
     return x.kind == trace::Argument::value && x.value_index == v && is_whole(x.window, value(v));
   }
+  /// The operand that an addition adds to a value; null if they, or the sum, differ in layout or dtype.
+  const trace::Argument* addend(const trace::Node& add, int32_t v) const;
   /// The first free node of this operator that reads a value and is accepted; -1 if there is none.
   template <class Accept>
   int32_t free_reader(int32_t v, Op op, const Accept& accept) const {

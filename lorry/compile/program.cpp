@@ -5,6 +5,7 @@
 
 #include "lorry/compile/epilogue.h"
 #include "lorry/compile/joined.h"
+#include "lorry/compile/joined_rows.h"
 #include "lorry/compile/run.h"
 #include "lorry/compile/simplify.h"
 #include "lorry/compile/verify.h"
@@ -44,9 +45,10 @@ trace::Overwrites overwritten_by(const Graph& graph, const std::vector<Unit>& un
 }
 
 std::vector<Unit> units_of(const Graph& graph, Epilogues epilogues) {
-  std::vector<Unit> units = fuse(graph, epilogues == Epilogues::fast);
+  const std::vector<std::vector<int32_t>> products = products_of_rows(graph);
+  std::vector<Unit> units = fuse(graph, epilogues == Epilogues::fast, products);
   if (epilogues != Epilogues::none) join_products(graph, units, epilogues == Epilogues::all);
-  join_operators(graph, units, epilogues == Epilogues::none);
+  join_operators(graph, units, products, epilogues == Epilogues::none);
   verify(graph, units);
   return units;
 }

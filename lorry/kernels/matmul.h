@@ -56,6 +56,17 @@ struct LinearRowsArgs {
   Array out, x, weight, bias;
 };
 
+/// What linear_rows does beside multiplying, in one kernel, with the bits of the operators one after the other: x is
+/// normalised before (NormArgs in kernels/rowwise.h), and the result goes through GELU, or is added to, after.
+struct LinearRowsNeighbours {
+  enum Norm : uint8_t { no_norm, layer_norm, rms_norm };
+  Norm norm = no_norm;
+  Array norm_weight, norm_bias;  ///< contiguous [k]; each may be absent
+  double eps = 0;
+  bool gelu = false;  ///< its tanh form
+  Array addend = {};  ///< [m, n] with a unit stride in its rows; may be absent, and is if there is GELU
+};
+
 struct MatmulKernels {
   void (*matmul)(const MatmulArgs&, Stream);
   void (*linear_rows)(const LinearRowsArgs&, Stream);
@@ -65,6 +76,10 @@ struct MatmulKernels {
   /// Enqueues a product with an epilogue. Returns false, without having enqueued anything, if it is refused or if the
   /// library has no algorithm for it.
   bool (*with_epilogue)(const MatmulArgs&, const MatmulEpilogue&, Stream) = nullptr;
+  /// linear_rows with neighbours. out may be the addend. Returns false, without having enqueued anything, where one
+  /// kernel cannot do it. Null: the device has no such kernel.
+  bool (*linear_rows_with)(const LinearRowsArgs&, const LinearRowsNeighbours&, Stream) = nullptr;
+  int64_t few_rows = 0;  ///< up to so many, a norm or an addend in linear_rows_with costs less than by itself
 };
 
 /// Whether the matrix in the last two dimensions can be read in place: one of its strides is 1, and the other is at

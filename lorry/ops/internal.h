@@ -5,9 +5,11 @@
 // calls that were checked.
 
 #include <array>
+#include <optional>
 
 #include "lorry/device/capture.h"
 #include "lorry/formula/philox.h"
+#include "lorry/kernels/matmul.h"
 #include "lorry/ops/loss.h"
 #include "lorry/ops/random.h"
 #include "lorry/tensor/facts.h"
@@ -21,6 +23,7 @@ namespace lorry {
 Tensor wrapped_number(const Scalar& value);
 /// A view of the same memory in which expanded dimensions have size 1; x itself where there are none.
 Tensor without_repeats(const Tensor& x);
+inline Tensor contiguous_or_none(const Tensor& x) { return x.defined() ? x.contiguous() : x; }
 /// A temporary that nothing else refers to, with the sizes that its caller returns. The result is no view.
 Tensor reshape_result(const Tensor& temporary, const Dims& sizes);
 /// Zeros of `sizes` (row-major) with `source` added through a view of them: what a view is to reading. Elements that
@@ -38,6 +41,22 @@ inline void announce_host_read(const Tensor& x, std::string_view remedy = "read 
   if (detail::facts_heard()) [[unlikely]]
     detail::announce_fact({.fact = Fact::host_read, .storage = x.storage().id(), .tensor = &x});
 }
+
+// ---- products -------------------------------------------------------------------------------------------------------
+
+/// What one kernel does with a product of rows (ops/batch_invariant.h).
+struct LinearRowsWith {
+  kernels::LinearRowsNeighbours::Norm norm = kernels::LinearRowsNeighbours::no_norm;
+  Tensor norm_weight, norm_bias;  ///< [k]; may be undefined
+  double eps = 0;
+  bool gelu = false;
+  Tensor addend;  ///< contiguous, of the result's sizes; may be undefined
+};
+/// norm(x) @ weight^T + bias, then GELU (its tanh form), or plus addend, with the bits of the operators in the
+/// BatchInvariant mode. Runs them one by one where one kernel cannot.
+Tensor linear_rows_with(const Tensor& x, const Tensor& weight, const Tensor& bias, const LinearRowsWith& with);
+/// The most rows with which a norm or an addend is better computed so than by itself; none: there is no kernel.
+std::optional<int64_t> rows_of_linear_rows_with(DType dtype, Device device);
 
 // ---- gradients ------------------------------------------------------------------------------------------------------
 

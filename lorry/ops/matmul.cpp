@@ -7,6 +7,7 @@
 #include "lorry/ops/creation.h"
 #include "lorry/ops/dispatch/out.h"
 #include "lorry/ops/internal.h"
+#include "lorry/ops/norm.h"
 #include "lorry/ops/pointwise.h"
 #include "lorry/ops/product.h"
 #include "lorry/ops/views.h"
@@ -292,16 +293,20 @@ void multiply(const Tensor& out, const Tensor& x, const Tensor& weight, const Te
       .run(out, vector ? as_row(out.layout()) : out.layout());
 }
 
+/// A tensor of rows as a matrix.
+kernels::Array as_rows(const Tensor& x) {
+  const int64_t m = x.numel() / x.size(-1), row = x.dim() == 1 ? x.size(-1) : x.stride(-2);
+  return {x.data_ptr(), x.dtype(), Layout::strided({m, x.size(-1)}, {row, 1})};
+}
+kernels::Array array_or_none(const Tensor& x) { return x.defined() ? array(x) : kernels::Array{}; }
+
 /// The same with the bits of a row independent of the others. Sums of whole numbers are exact in any order.
 void multiply_rows(const Tensor& out, const Tensor& x, const Tensor& weight, const Tensor& bias) {
   if (out.numel() == 0) return;
   if (!is_floating(out.dtype())) return multiply(out, x, weight, bias);
-  const int64_t m = out.numel() / out.size(-1), row = out.dim() == 1 ? out.size(-1) : out.stride(-2);
-  const Tensor rows = x.dim() == 2 ? x : x.reshape({m, x.size(-1)});
-  backend(out).matmul->linear_rows({.out = {out.data_ptr(), out.dtype(), Layout::strided({m, out.size(-1)}, {row, 1})},
-                                    .x = array(rows),
-                                    .weight = array(weight),
-                                    .bias = bias.defined() ? array(bias) : kernels::Array{}},
+  const kernels::Array to = as_rows(out);
+  const Tensor rows = x.dim() == 2 ? x : x.reshape({to.size(0), x.size(-1)});
+  backend(out).matmul->linear_rows({to, array(rows), array(weight), array_or_none(bias)},
                                    current_stream(out.device()));
 }
 
@@ -345,6 +350,44 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
 Tensor linear_aligned(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   const Running running("linear_aligned");
   return linear(x, weight, bias, true);
+}
+
+Tensor linear_rows_with(const Tensor& x, const Tensor& weight, const Tensor& bias, const LinearRowsWith& with) {
+  using With = kernels::LinearRowsNeighbours;
+  const Running running("linear");
+  Dims sizes = x.sizes();
+  sizes[sizes.size() - 1] = weight.size(0);
+  const Tensor out = empty(sizes, x.options());
+  if (out.numel() > 0) {
+    const kernels::Array to = as_rows(out);
+    const Tensor rows = x.dim() == 2 ? x : x.reshape({to.size(0), x.size(-1)});
+    const Tensor scale = contiguous_or_none(with.norm_weight), shift = contiguous_or_none(with.norm_bias);
+    const kernels::MatmulKernels& matmul = *backend(out).matmul;
+    const bool done = matmul.linear_rows_with != nullptr && matmul.linear_rows_with(
+        {to, array(rows), array(weight), array_or_none(bias)},
+        {.norm = with.norm,
+         .norm_weight = array_or_none(scale),
+         .norm_bias = array_or_none(shift),
+         .eps = with.eps,
+         .gelu = with.gelu,
+         .addend = with.addend.defined() ? as_rows(with.addend) : kernels::Array{}},
+        current_stream(out.device()));
+    if (done) return out;
+  }
+  const BatchInvariant scope;
+  const Dims row = {x.size(-1)};
+  const Tensor rows = with.norm == With::no_norm      ? x
+                      : with.norm == With::layer_norm ? layer_norm(x, row, with.norm_weight, with.norm_bias, with.eps)
+                                                      : rms_norm(x, row, with.norm_weight, with.eps);
+  const Tensor product = linear(rows, weight, bias);
+  if (with.gelu) return gelu(product, "tanh");
+  return with.addend.defined() ? product + with.addend : product;
+}
+
+std::optional<int64_t> rows_of_linear_rows_with(DType dtype, Device device) {
+  const kernels::MatmulKernels& matmul = *kernels::backend(device).matmul;
+  if ((dtype != kF16 && dtype != kBF16) || matmul.linear_rows_with == nullptr) return std::nullopt;
+  return matmul.few_rows;
 }
 
 void set_matmul_precision(Precision precision) { kernels::matmul_settings().precision = precision; }

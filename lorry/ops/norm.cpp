@@ -38,8 +38,6 @@ kernels::Array vector(const Tensor& x) {
   return x.defined() ? kernels::Array{x.data_ptr(), x.dtype(), Layout::contiguous({x.numel()})} : kernels::Array{};
 }
 
-Tensor contiguous_or_none(const Tensor& x) { return x.defined() ? x.contiguous() : x; }
-
 /// out, rstd and (for layer_norm) mean.
 template <size_t kOutputs>
 std::array<Tensor, kOutputs> normalise(const Tensor& x, const Dims& shape, const Tensor& weight, const Tensor& bias,

@@ -268,5 +268,94 @@ TEST(Tuner, takes_turns_and_keeps_the_fastest) {
   EXPECT_TRUE(compiler::Tuner(1).done());
 }
 
+struct RowsCase {
+  int64_t rows, depth, columns;
+  int norm = 0;  ///< 1: layer_norm, 2: without a bias, 3: rms_norm, 4: without a weight
+  bool bias = true;
+};
+
+/// A norm, a product of rows, and one operator after it: none, GELU, an addition or one from the other side.
+Function product_of_rows(const RowsCase& c, int after) {
+  return [c, after](const Tensors& x) {
+    const BatchInvariant by_rows;
+    const NoGrad quiet;
+    const Dims row = {c.depth};
+    const Tensor from = x[0] * 2;
+    const Tensor normal = c.norm == 0   ? from
+                          : c.norm == 1 ? layer_norm(from, row, x[3], x[4])
+                          : c.norm == 2 ? layer_norm(from, row, x[3])
+                          : c.norm == 3 ? rms_norm(from, row, x[3])
+                                        : layer_norm(from, row);
+    const Tensor product = linear(normal, x[1], c.bias ? x[2] : Tensor());
+    const Tensor other = x[5] * 3;
+    return Tensors{after == 0   ? product
+                   : after == 1 ? gelu(product, "tanh")
+                   : after == 2 ? product + other
+                                : other + product};
+  };
+}
+
+TEST(JoinedOperators, products_of_rows_with_their_neighbours) {
+  const std::vector<RowsCase> cases{{1, 768, 2304, 1},       {1, 3072, 768},       {5, 128, 48, 1},  {8, 1024, 50, 3},
+                                    {9, 384, 512, 2, false}, {7, 8, 1, 4},        {64, 768, 768, 1}, {8, 512, 64, 3},
+                                    {64, 4096, 96},          {4, 2304, 40},          {8, 1536, 40},    {3, 1000, 33, 1},  {3, 7, 5, 1},
+                                    {2, 2000, 64, 1, false}, {4, 20000, 24, 0, true}};
+  for (const DType dtype : {kF16, kBF16, kF32})
+    for (const RowsCase& c : cases)
+      for (int after = 0; after < 4; ++after) {
+        if (after == 0 && c.norm == 0) continue;
+        SCOPED_TRACE(fmt::format("{} [{}, {}] by {}, norm {}, after {}", name(dtype), c.rows, c.depth, c.columns,
+                                 c.norm, after));
+        const MakeArguments make = [&](uint64_t seed) {
+          manual_seed(seed);
+          const auto random = [&](const Dims& sizes) { return randn(sizes).to(dtype); };
+          return Tensors{random({c.rows, c.depth}), random({c.columns, c.depth}), random({c.columns}),
+                         random({c.depth}),         random({c.depth}),            random({c.rows, c.columns})};
+        };
+        const auto few = rows_of_linear_rows_with(dtype, default_device());
+        EXPECT_EQ(expect_joined(make, product_of_rows(c, after)), few && (c.rows <= *few || after == 1) ? 1 : 0);
+      }
+}
+
+TEST(JoinedOperators, products_of_rows_leave_alone_what_others_read) {
+  const bool has = rows_of_linear_rows_with(kBF16, default_device()).has_value();
+  const auto make = [](uint64_t seed) {
+    manual_seed(seed);
+    return Tensors{randn({4, 64}).to(kBF16), randn({32, 64}).to(kBF16), randn({4, 32}).to(kBF16)};
+  };
+  const auto in_mode = [](const auto& f) {
+    return Function([f](const Tensors& x) {
+      const BatchInvariant by_rows;
+      const NoGrad quiet;
+      return f(x);
+    });
+  };
+  // A norm that two products read, a product that is a result, and one that is added to itself.
+  EXPECT_EQ(expect_joined(make, in_mode([](const Tensors& x) {
+                            const Tensor normal = layer_norm(x[0], {64});
+                            return Tensors{linear(normal, x[1]), linear(normal, x[1]) + x[2]};
+                          })),
+            has ? 1 : 0);
+  EXPECT_EQ(expect_joined(make, in_mode([](const Tensors& x) {
+                            const Tensor product = linear(x[0], x[1]);
+                            return Tensors{product, gelu(product, "tanh")};
+                          })),
+            0);
+  EXPECT_EQ(expect_joined(make, in_mode([](const Tensors& x) {
+                            const Tensor product = linear(x[0], x[1]);
+                            return Tensors{product + product};
+                          })),
+            0);
+  // Broadcast, and of another dtype.
+  EXPECT_EQ(expect_joined(make, in_mode([](const Tensors& x) {
+                            return Tensors{linear(x[0], x[1]) + x[2].narrow(0, 0, 1)};
+                          })),
+            0);
+  EXPECT_EQ(expect_joined(make, in_mode([](const Tensors& x) {
+                            return Tensors{linear(x[0], x[1]) + x[2].to(kF32)};
+                          })),
+            0);
+}
+
 }  // namespace
 }  // namespace lorry::test

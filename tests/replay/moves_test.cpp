@@ -47,6 +47,27 @@ TEST_F(Moves, memory_may_move_into_a_part_of_itself) {
   EXPECT_TRUE(graph.outputs()[0].equal(everywhere(x, first, second)));
 }
 
+/// Libraries pass addresses to their kernels in several forms: one parameter each, all in one piece, in descriptors of
+/// the copy engine.
+TEST_F(Moves, of_the_operands_of_products) {
+  for (const DType dtype : {kF32, kF64, kF16, kBF16})
+    for (const int64_t rows : {1, 8, 64, 250, 1024})
+      for (const int64_t width : {64, 512}) {
+        const Options as{dtype};
+        const Tensor x = randn({rows, width}, as), other_x = randn({rows, width}, as), bias = randn({512}, as);
+        const Tensor w = randn({512, width}, as), other_w = randn({512, width}, as), other_bias = randn({512}, as);
+        const auto f = [](const Tensor& in, const Tensor& weight, const Tensor& b) {
+          return std::vector{linear(in, weight, b), matmul(in, weight.t()), gelu(linear(in, weight, b), "tanh")};
+        };
+        replay::Graph graph([&] { return f(x, w, bias); });
+        EXPECT_GE(graph.rebind({{x, other_x}, {w, other_w}, {bias, other_bias}}), 3);
+        graph.replay();
+        const std::vector<Tensor> expected = f(other_x, other_w, other_bias);
+        for (size_t i = 0; i < expected.size(); ++i)
+          EXPECT_TRUE(graph.outputs()[i].equal(expected[i])) << name(dtype) << " " << rows << " " << width << " " << i;
+      }
+}
+
 TEST_F(Moves, there_and_back) {
   const Tensor x = randn({6, 8}), a = randn({8, 8}), b = randn({8, 8}), other = randn({8, 8});
   replay::Graph graph([&] { return std::vector{everywhere(x, a, b)}; });

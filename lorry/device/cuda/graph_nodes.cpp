@@ -72,10 +72,14 @@ class KernelNode final : public GraphNode {
  public:
   KernelNode(cudaGraphNode_t node, const KnownKernel* known) : node_(node), known_(known) {
     check_driver(Driver::functions().get(node, &parameters_), "cuGraphKernelNodeGetParams");
+    if (parameters_.kernelParams == nullptr && parameters_.extra != nullptr) {
+      take_packed();
+      return;
+    }
     const std::vector<size_t> sizes =
         parameter_sizes(parameters_, known != nullptr ? known->parameters : parameter_count(parameters_));
     if (!sizes.empty() && parameters_.kernelParams == nullptr)
-      check(cudaErrorNotSupported, "cuGraphKernelNodeGetParams");  // parameters in one piece: `extra`
+      check(cudaErrorNotSupported, "cuGraphKernelNodeGetParams");
     for (size_t i = 0; i < sizes.size(); ++i) {
       const auto* const from = static_cast<const std::byte*>(parameters_.kernelParams[i]);
       values_.emplace_back(from, from + sizes[i]);
@@ -100,6 +104,22 @@ class KernelNode final : public GraphNode {
   }
 
  private:
+  /// Parameters in one piece, as cuBLAS gives them to some of its kernels: `extra` is a list of names and values.
+  void take_packed() {
+    const void* from = nullptr;
+    for (void** entry = parameters_.extra; *entry != CU_LAUNCH_PARAM_END; entry += 2) {
+      if (*entry == CU_LAUNCH_PARAM_BUFFER_POINTER) from = entry[1];
+      if (*entry == CU_LAUNCH_PARAM_BUFFER_SIZE) packed_bytes_ = *static_cast<const size_t*>(entry[1]);
+    }
+    if (from == nullptr) check(cudaErrorNotSupported, "cuGraphKernelNodeGetParams");
+    const auto* const bytes = static_cast<const std::byte*>(from);
+    values_.emplace_back(bytes, bytes + packed_bytes_);
+    pointers_ = {CU_LAUNCH_PARAM_BUFFER_POINTER, values_[0].data(), CU_LAUNCH_PARAM_BUFFER_SIZE, &packed_bytes_,
+                 CU_LAUNCH_PARAM_END};
+    parameters_.extra = pointers_.data();
+    known_ = nullptr;
+  }
+
   std::byte* place(const device::LaunchAddress& x) {
     return values_[static_cast<size_t>(x.parameter)].data() + x.offset;
   }
@@ -116,8 +136,9 @@ class KernelNode final : public GraphNode {
   const cudaGraphNode_t node_;
   const KnownKernel* known_;  ///< until add_slots()
   CUDA_KERNEL_NODE_PARAMS parameters_{};
-  std::vector<std::vector<std::byte>> values_;
+  std::vector<std::vector<std::byte>> values_;  ///< one for each parameter, or one for all
   std::vector<void*> pointers_;
+  size_t packed_bytes_ = 0;
 };
 
 class CopyNode final : public GraphNode {

@@ -26,9 +26,20 @@ struct Shape {
   size_t shared_bytes = 0;  ///< dynamic shared memory; above 48 KB call allow_shared first
   dim3 cluster = {1, 1, 1};
   /// The kernel may start before the preceding kernel on the stream ends (programmatic dependent launch). It must call
-  /// cudaGridDependencySynchronize() before it reads or writes memory of that kernel.
+  /// cudaGridDependencySynchronize() before it reads or writes memory of that kernel: begin_programmatic() does.
   bool programmatic = false;
 };
+
+#ifdef __CUDACC__
+/// Begins a kernel that is launched so and has nothing to do early. The next kernel may start at once, and do what it
+/// has to do early.
+__device__ __forceinline__ void begin_programmatic() {
+#if __CUDA_ARCH__ >= 900
+  cudaTriggerProgrammaticLaunchCompletion();
+  cudaGridDependencySynchronize();
+#endif
+}
+#endif
 
 /// Must be called before any work is enqueued: throws an error that an earlier kernel has reported, and notes the
 /// operator for the message of a fault. The stream's device is current during the guard's lifetime.

@@ -22,15 +22,24 @@ __device__ __forceinline__ uint32_t cluster_rank() {
   return rank;
 }
 
-/// A barrier for all threads of the cluster. What they wrote before, to shared memory too, is visible after it. A block
-/// may not end before others have read its shared memory: it waits here.
-__device__ __forceinline__ void cluster_sync() {
+/// The two halves of cluster_sync(), for threads that have something to do in between. Each thread calls them in turn.
+/// What threads wrote before they arrived is visible after the wait.
+__device__ __forceinline__ void cluster_arrive() {
 #if __CUDA_ARCH__ >= 900
-  asm volatile("barrier.cluster.arrive;\nbarrier.cluster.wait;" ::: "memory");
+  asm volatile("barrier.cluster.arrive;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void cluster_wait() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.wait;" ::: "memory");
 #else
   __syncthreads();
 #endif
 }
+
+/// A barrier for all threads of the cluster. What they wrote before, to shared memory too, is visible after it. A block
+/// may not end before others have read its shared memory: it waits here.
+__device__ __forceinline__ void cluster_sync() { cluster_arrive(), cluster_wait(); }
 
 /// The address at which block `rank` of the cluster has what this block has at `shared`.
 template <class T>

@@ -13,21 +13,28 @@
 // of k. Its x stays in shared memory (12 KB for each 8 rows) while it goes from tile to tile, so weights are read from
 // memory once for 64 rows. They go straight to registers: a thread takes 16 bytes of two rows for each of its chunks,
 // and has those of the next tile in flight (96 bytes) while it finishes one. Multiprocessors hold 3 blocks for up to 32
-// rows, 2 for 64. Parts of a tile are the blocks of a cluster, which add up through distributed shared memory.
+// rows, 2 for 64. Parts of a tile are the blocks of a cluster, which add up through distributed shared memory; for up to
+// 8 rows and 4 parts they are groups of threads of one block, which saves the cluster's barriers.
+//
+// What goes on beside it (LinearRowsNeighbours). A warp normalises rows of x on their way to shared memory, with the
+// steps of rowwise/norm.cu. Each block does so for its own rows: that costs less than a launch. GELU and an addend are
+// applied to the rounded result, before it is stored.
 //
 // Before the preceding kernel has ended, a block prefetches its first weights to the second-level cache. In a graph of
 // single rows by 768 x 2304 on an H100 a product takes 3.2 us instead of 3.8.
 
 #include "lorry/kernels/cuda/matmul/linear_rows.h"
 
-#include <cooperative_groups.h>
-
 #include <algorithm>
 
 #include "lorry/device/cuda/launch.h"
+#include "lorry/formula/activations.h"
 #include "lorry/kernels/cuda/common/allow_shared.h"
+#include "lorry/kernels/cuda/common/cluster.h"
 #include "lorry/kernels/cuda/common/element.h"
 #include "lorry/kernels/cuda/matmul/linear_rows_fma.h"
+#include "lorry/kernels/cuda/rowwise/norm_row.h"
+#include "lorry/kernels/cuda/rowwise/row_steps.h"
 
 namespace lorry::kernels::cuda {
 namespace {
@@ -37,6 +44,7 @@ constexpr int kChunk = 32, kChunksOfWarp = 3, kChunksOfBlock = kWarps * kChunksO
 constexpr int kMostParts = 8;  ///< the largest portable cluster
 constexpr int kTile = 16;      ///< rows of weight
 constexpr int kGroup = 8;      ///< rows of x in one matrix instruction
+static_assert(kFewRows == kGroup);
 constexpr int kMostGroups = 8;
 constexpr int kXRow = kChunksOfBlock * kChunk;  ///< elements of x in a row in shared memory
 constexpr int kSumRow = 20;                     ///< floats; free of bank conflicts
@@ -46,16 +54,32 @@ constexpr int kCapability = 90;
 constexpr int64_t kMostRows = int64_t{kMostGroups} * kGroup * 65535;  ///< of a launch: the largest grid
 constexpr int64_t kMostColumns = int64_t{1} << 30, kMostDepth = int64_t{1} << 30;
 
+/// The thread's number among those that compute its part of k: a block's, or some of them.
+__device__ __forceinline__ int thread_of_part() { return static_cast<int>(threadIdx.x) % kThreads; }
+
+/// How rows of x are normalised.
+template <class T>
+struct NormOfRows {
+  NormWeights<T> weights;
+  int lanes;  ///< threads per row; 0: there is no norm
+  bool centred;
+  double eps, one_nth;
+
+  void addresses(auto& visit) const { visit(weights); }
+};
+
 template <class T>
 struct MmaRows {
   T* out;
-  const T *x, *weight, *bias;
+  const T *x, *weight, *bias, *addend;
+  NormOfRows<T> norm;
   int m, n, k;
   int chunks, parts, stages;
-  int64_t out_row, x_row, x_column, weight_row, weight_column, bias_step;
+  int64_t out_row, x_row, x_column, weight_row, weight_column, bias_step, addend_row;
   bool x_in_runs;  ///< x can be read 16 bytes at a time
+  bool gelu;
 
-  void addresses(auto& visit) const { visit(out, x, weight, bias); }
+  void addresses(auto& visit) const { visit(out, x, weight, bias, addend, norm); }
 };
 
 /// Loads 16 bytes past the first-level cache. Unlike load_once, it may read what an earlier kernel wrote while this one
@@ -106,7 +130,7 @@ struct Weights {
 
 template <bool kRuns, class T>
 __device__ __forceinline__ void load_weights(Weights& to, const MmaRows<T>& p, int tile, int first_chunk) {
-  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  const int lane = thread_of_part() % 32, warp = thread_of_part() / 32;
   const int64_t step = kRuns ? 1 : p.weight_column;
   const int at = (first_chunk + warp * kChunksOfWarp) * kChunk + lane % 4 * 8;
 #pragma unroll
@@ -143,7 +167,7 @@ template <int kGroups, class T>
 __device__ __forceinline__ void load_x(T* to, const MmaRows<T>& p, int first_row, int first_chunk) {
   constexpr int kRunsOfRow = kXRow / 8;
   const auto each_run = [&](const auto& f) {
-    for (int i = static_cast<int>(threadIdx.x); i < kGroups * kGroup * kRunsOfRow; i += kThreads) {
+    for (int i = thread_of_part(); i < kGroups * kGroup * kRunsOfRow; i += kThreads) {
       const int row = i / kRunsOfRow, run = i % kRunsOfRow, at = first_chunk * kChunk + run * 8;
       f(to + x_position(row, run / 4) + run % 4 * 8, first_row + row, at, first_row + row < p.m ? p.k - at : 0);
     }
@@ -160,10 +184,47 @@ __device__ __forceinline__ void load_x(T* to, const MmaRows<T>& p, int first_row
   }
 }
 
+/// The same for the only stage of rows that are normalised. A warp, or part of it, holds a row.
+template <class T>
+__device__ __forceinline__ void load_normalised_x(T* to, const MmaRows<T>& p, int first_row, int first_chunk) {
+  using C = Accumulate<T>;
+  constexpr int kRuns = kNormRuns<T>, kRunsOfChunk = kChunk / kRun<T>;
+  const Team team(p.norm.lanes);
+  const int teams = kThreads / team.lanes, mine = thread_of_part() / team.lanes;
+  for (int first = 0; first < kGroup; first += teams) {
+    const int row = first + mine;
+    const bool live = row < kGroup && first_row + row < p.m;
+    const T* const from = live ? p.x + (first_row + row) * p.x_row : p.x;
+    const FixedCut<T, int> cut(from, live ? p.k : 0, team);
+    HeldRow<T, kRuns> held;
+    held.load(from, cut, team, T(0));
+    const HeldWeights<T, kRuns> weights(p.norm.weights, cut, team);
+    const Statistics<C> statistics =
+        statistics_of<T>(held, cut, p.norm.centred, p.norm.eps, p.norm.one_nth, team, static_cast<C*>(nullptr));
+    if (row >= kGroup) continue;
+    const auto place = [&](int run) {
+      const int chunk = run / kRunsOfChunk - first_chunk;
+      return chunk >= 0 && chunk < kChunksOfBlock ? to + x_position(row, chunk) + run % kRunsOfChunk * kRun<T> : nullptr;
+    };
+#pragma unroll
+    for (int k = 0; k < kRuns; ++k) {
+      const int run = team.lane + k * team.lanes;
+      T* const into = run < cut.body ? place(run) : nullptr;
+      if (into == nullptr) continue;
+#pragma unroll
+      for (int e = 0; e < kRun<T>; ++e) held.body[k][e] = statistics.normal(held.body[k][e]);
+      weights.apply(held.body[k], k);
+      *reinterpret_cast<uint4*>(into) = pack<T>(held.body[k]);
+    }
+    for (int run = cut.body + team.lane; run < (first_chunk + kChunksOfBlock) * kRunsOfChunk; run += team.lanes)
+      if (T* const into = place(run); into != nullptr) *reinterpret_cast<uint4*>(into) = uint4{};
+  }
+}
+
 template <int kGroups, class T>
 __device__ __forceinline__ void multiply_stage(float (&sums)[kGroups][4], const Weights& weights, const T* x,
                                                int chunks) {
-  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  const int lane = thread_of_part() % 32, warp = thread_of_part() / 32;
 #pragma unroll
   for (int c = 0; c < kChunksOfWarp; ++c) {
     const int chunk = warp * kChunksOfWarp + c;
@@ -178,19 +239,48 @@ __device__ __forceinline__ void multiply_stage(float (&sums)[kGroups][4], const 
   }
 }
 
-template <class T>
-__device__ __forceinline__ void store_result(const MmaRows<T>& p, int i, int j, float sum) {
-  if (i >= p.m || j >= p.n) return;
-  if (p.bias != nullptr) sum = sum + static_cast<float>(p.bias[j * p.bias_step]);
-  p.out[i * p.out_row + j] = static_cast<T>(sum);
-}
+/// The elements of a tile's result that a thread stores: one of each kThreads, in rows that the parts share out.
+template <class T, int kGroups>
+struct Own {
+  static constexpr int kCount = std::max(1, kGroups * kGroup * kTile / kThreads);
+  const MmaRows<T>& p;
+  const int first_row, column, rank, shares;
+  float bias = 0, addend[kCount] = {};
 
-/// Adds the warps' sums, kRound rows of x at a time, and passes each total to `take(row, column, total)`. shared: kSums
-/// floats.
+  /// rank: of this block among the `shares` blocks that share out the rows; -1: the thread stores nothing.
+  __device__ __forceinline__ Own(const MmaRows<T>& p, int first_row, int tile, int rank, int shares)
+      : p(p), first_row(first_row), column(tile * kTile + thread_of_part() % kTile), rank(rank), shares(shares) {
+    if (column >= p.n || rank < 0) return;
+    if (p.bias != nullptr) bias = static_cast<float>(p.bias[column * p.bias_step]);
+    if (p.addend == nullptr) return;
+#pragma unroll
+    for (int k = 0; k < kCount; ++k)
+      if (stores(k)) addend[k] = static_cast<float>(p.addend[row(k) * p.addend_row + column]);
+  }
+  /// The row of element k in the block.
+  __device__ __forceinline__ int local_row(int k) const {
+    return (thread_of_part() + k * kThreads) / kTile * shares + rank;
+  }
+  __device__ __forceinline__ int row(int k) const { return first_row + local_row(k); }
+  __device__ __forceinline__ bool stores(int k) const {
+    return local_row(k) < kGroups * kGroup && row(k) < p.m && column < p.n;
+  }
+  __device__ __forceinline__ void store(int k, float sum) const {
+    if (!stores(k)) return;
+    if (p.bias != nullptr) sum = sum + bias;
+    T result = static_cast<T>(sum);
+    if (p.gelu) result = static_cast<T>(formula::GeluTanh()(FastMath(static_cast<float>(result))).value);
+    if (p.addend != nullptr) result = static_cast<T>(addend[k] + static_cast<float>(result));
+    p.out[row(k) * p.out_row + column] = result;
+  }
+};
+
+/// Adds the warps' sums, kRound rows of x at a time, and passes each total to `take(round, row, column,
+/// total)`. shared: kSums floats.
 template <int kGroups, class Take>
 __device__ __forceinline__ void add_warps(const float (&sums)[kGroups][4], float* shared, const Take& take) {
-  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  const int column = static_cast<int>(threadIdx.x) % kTile, row = static_cast<int>(threadIdx.x) / kTile;
+  const int lane = thread_of_part() % 32, warp = thread_of_part() / 32;
+  const int column = thread_of_part() % kTile, row = thread_of_part() / kTile;
 #pragma unroll
   for (int first = 0; first < kGroups; first += 2) {
     if (first > 0) __syncthreads();
@@ -205,85 +295,141 @@ __device__ __forceinline__ void add_warps(const float (&sums)[kGroups][4], float
     float of_warp[kWarps];
 #pragma unroll
     for (int w = 0; w < kWarps; ++w) of_warp[w] = shared[(w * kRound + row) * kSumRow + column];
-    take(first * kGroup + row, column,
+    take(first / 2, first * kGroup + row, column,
          ((of_warp[0] + of_warp[1]) + (of_warp[2] + of_warp[3])) +
              ((of_warp[4] + of_warp[5]) + (of_warp[6] + of_warp[7])));
   }
 }
 
-/// Adds the sums of the blocks of a cluster. partial: this block's sums, [row][kTile].
-template <int kGroups, class T>
-__device__ __forceinline__ void add_parts(const MmaRows<T>& p, float* partial, int first_row, int tile) {
-#if __CUDA_ARCH__ >= 900
-  namespace cg = cooperative_groups;
-  const cg::cluster_group cluster = cg::this_cluster();
-  const int rank = static_cast<int>(cluster.block_rank());
-  cluster.sync();
-  for (int e = rank * kThreads + static_cast<int>(threadIdx.x); e < kGroups * kGroup * kTile; e += p.parts * kThreads) {
-    float total = *cluster.map_shared_rank(partial + e, 0);
-    for (int part = 1; part < p.parts; ++part) total = total + *cluster.map_shared_rank(partial + e, part);
-    store_result(p, first_row + e / kTile, tile * kTile + e % kTile, total);
-  }
-  cluster.sync();
-#endif
+// Where the sums of the parts of k meet: `places`, [part][rows][kTile]. Few rows: the parts are groups of threads of one
+// block. Else they are blocks of a cluster, which share out the rows; each has places for the sums of all blocks.
+
+template <int kGroups>
+__device__ __forceinline__ int share_of(int shares) {
+  return (kGroups * kGroup + shares - 1) / shares;
 }
 
-/// Begins to bring the weights of the first tile to the second-level cache. Unlike loads, that may happen while an
-/// earlier kernel still writes them.
+/// The place for a sum of this part, in the block that stores the row.
+template <int kGroups>
+__device__ __forceinline__ float* place_of(float* places, int part, int shares, int row, int column) {
+  float* const place = places + (part * share_of<kGroups>(shares) + row / shares) * kTile + column;
+  return shares == 1 ? place : in_block(place, static_cast<uint32_t>(row % shares));
+}
+
+/// Adds the sums of all parts. All threads must have passed a barrier since they were written.
+template <int kGroups, class T>
+__device__ __forceinline__ void add_parts(const Own<T, kGroups>& own, const float* places) {
+  if (own.rank < 0) return;
+  const int step = share_of<kGroups>(own.shares) * kTile;
+#pragma unroll
+  for (int k = 0; k < own.kCount; ++k) {
+    const int e = thread_of_part() + k * kThreads;
+    if (e >= step) break;
+    float total = places[e];
+    for (int part = 1; part < own.p.parts; ++part) total = total + places[part * step + e];
+    own.store(k, total);
+  }
+}
+
+/// Begins to bring a line of memory to the second-level cache. Unlike loads, that may happen while an earlier kernel
+/// still writes it.
+__device__ __forceinline__ void prefetch(const void* line) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(line)));
+}
+/// The weights of the first tile.
 template <class T>
 __device__ __forceinline__ void prefetch_weights(const MmaRows<T>& p, int tile, int first_chunk) {
-  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  const int lane = thread_of_part() % 32, warp = thread_of_part() / 32;
   const int row = tile * kTile + lane % kTile;
   for (int c = lane / kTile; c < kChunksOfWarp; c += 2) {
     const int at = (first_chunk + warp * kChunksOfWarp + c) * kChunk;
-    if (row < p.n && at < p.k)
-      asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(p.weight + row * p.weight_row + at)));
+    if (row < p.n && at < p.k) prefetch(p.weight + row * p.weight_row + at);
+  }
+}
+template <class T>
+__device__ __forceinline__ void prefetch_norm(const NormOfRows<T>& norm, int k) {
+  constexpr int kLine = 128 / sizeof(T);
+  for (int at = thread_of_part() * kLine; at < k; at += kThreads * kLine) {
+    if (norm.weights.weight != nullptr) prefetch(norm.weights.weight + at);
+    if (norm.weights.bias != nullptr) prefetch(norm.weights.bias + at);
   }
 }
 
-constexpr int blocks_of_multiprocessor(int groups) { return groups <= 4 ? 3 : 2; }
+/// How a block computes. groups: of rows of x. runs: weights are read 16 bytes at a time. norm: x is normalised, and
+/// there is one stage of kFewRows rows. parts: of k, that one block computes; 1 or all.
+template <int groups, bool runs, bool norm = false, int parts = 1>
+struct Way {
+  static constexpr int kGroups = groups, kRows = groups * kGroup, kParts = parts, kThreadsOfBlock = kThreads * parts;
+  static constexpr bool kRuns = runs, kNorm = norm, kInBlock = parts > 1;
+  /// Of a multiprocessor. A thread that normalises needs more registers.
+  static constexpr int kBlocks = parts > 1 ? 1 : groups <= 4 && !norm ? 3 : 2;
 
-/// Grid: blocks that share the tiles, parts of k (a cluster), and blocks of kGroups * 8 rows of x.
-template <class T, int kGroups, bool kRuns>
-__global__ void __launch_bounds__(kThreads, blocks_of_multiprocessor(kGroups)) multiply_rows(MmaRows<T> p) {
+  /// Bytes of shared memory of a block, for this many parts in all.
+  static constexpr size_t shared(size_t element, int all_parts) {
+    const int places = all_parts == 1 ? 0 : kInBlock ? all_parts * kRows : kRows + all_parts - 1;
+    return element * kParts * kRows * kXRow + sizeof(float) * static_cast<size_t>(kParts * kSums + places * kTile);
+  }
+};
+
+/// Grid: blocks that share the tiles, parts of k (a cluster), and blocks of groups * 8 rows of x.
+template <class T, class Way>
+__global__ void __launch_bounds__(Way::kThreadsOfBlock, Way::kBlocks)
+    multiply_rows(const __grid_constant__ MmaRows<T> p) {
 #if __CUDA_ARCH__ >= 900
+  constexpr int kGroups = Way::kGroups, kRows = Way::kRows;
+  constexpr bool kInBlock = Way::kInBlock;
   extern __shared__ uint4 shared[];
-  T* const x = reinterpret_cast<T*>(shared);
-  float* const sums_of_warps = reinterpret_cast<float*>(x + kGroups * kGroup * kXRow);
-  float* const partial = sums_of_warps + kSums;
+  const int part = kInBlock ? static_cast<int>(threadIdx.x) / kThreads : static_cast<int>(blockIdx.y);
+  const int own_part = kInBlock ? part : 0, shares = kInBlock ? 1 : p.parts;
+  T* const all_x = reinterpret_cast<T*>(shared);
+  float* const all_sums = reinterpret_cast<float*>(all_x + Way::kParts * kRows * kXRow);
+  T* const x = all_x + own_part * kRows * kXRow;
+  float* const sums_of_warps = all_sums + own_part * kSums;
+  float* const places = all_sums + Way::kParts * kSums;
   const int tiles = (p.n + kTile - 1) / kTile, across = static_cast<int>(gridDim.x);
-  const int first_tile = static_cast<int>(blockIdx.x), first_row = static_cast<int>(blockIdx.z) * kGroups * kGroup;
-  const auto first_chunk = [&](int stage) { return (stage * p.parts + static_cast<int>(blockIdx.y)) * kChunksOfBlock; };
-  if constexpr (kRuns) prefetch_weights(p, first_tile, first_chunk(0));
+  const int first_tile = static_cast<int>(blockIdx.x), first_row = static_cast<int>(blockIdx.z) * kRows;
+  const auto first_chunk = [&](int stage) { return (stage * p.parts + part) * kChunksOfBlock; };
+  if (shares > 1) cluster_arrive();  // so that others know that this block runs, and later that it has read its places
+  if constexpr (Way::kRuns) prefetch_weights(p, first_tile, first_chunk(0));
+  if constexpr (Way::kNorm) prefetch_norm(p.norm, p.k);
   cudaTriggerProgrammaticLaunchCompletion();  // so that the next kernel can prefetch, too
   cudaGridDependencySynchronize();
   Weights weights;
-  load_weights<kRuns>(weights, p, first_tile, first_chunk(0));
+  load_weights<Way::kRuns>(weights, p, first_tile, first_chunk(0));
   for (int tile = first_tile; tile < tiles; tile += across) {
+    // Now, so that nothing waits for it later.
+    const Own<T, kGroups> own(p, first_row, tile, kInBlock ? (part == 0 ? 0 : -1) : part, shares);
     float sums[kGroups][4] = {};
     for (int stage = 0; stage < p.stages; ++stage) {
       if (p.stages > 1 || tile == first_tile) {
         if (p.stages > 1) __syncthreads();
-        load_x<kGroups>(x, p, first_row, first_chunk(stage));
+        if constexpr (Way::kNorm)
+          load_normalised_x(x, p, first_row, first_chunk(stage));
+        else
+          load_x<kGroups>(x, p, first_row, first_chunk(stage));
         __syncthreads();
       }
       multiply_stage<kGroups>(sums, weights, x, p.chunks - first_chunk(stage));
       const bool last = stage + 1 == p.stages;
-      load_weights<kRuns>(weights, p, last ? tile + across : tile, first_chunk(last ? 0 : stage + 1));
+      load_weights<Way::kRuns>(weights, p, last ? tile + across : tile, first_chunk(last ? 0 : stage + 1));
     }
-    add_warps<kGroups>(sums, sums_of_warps, [&](int row, int column, float total) {
-      if (p.parts == 1) {
-        store_result(p, first_row + row, tile * kTile + column, total);
-      } else {
-        partial[row * kTile + column] = total;
-      }
+    if (shares > 1) cluster_wait();
+    add_warps<kGroups>(sums, sums_of_warps, [&](int round, int row, int column, float total) {
+      if (p.parts == 1)
+        own.store(round, total);
+      else
+        *place_of<kGroups>(places, part, shares, row, column) = total;
     });
-    if (p.parts > 1) {
-      add_parts<kGroups>(p, partial, first_row, tile);
+    if (shares > 1) {
+      cluster_sync();
+      add_parts(own, places);
+      cluster_arrive();
     } else {
       __syncthreads();
+      if constexpr (kInBlock) add_parts(own, places);
     }
   }
+  if (shares > 1) cluster_wait();
 #endif
 }
 
@@ -299,6 +445,8 @@ MmaRows<T> rows_of(const LinearRowsArgs& args) {
                .x = args.x.as<T>(),
                .weight = args.weight.as<T>(),
                .bias = args.bias.as<T>(),
+               .addend = nullptr,
+               .norm = {},
                .m = 0,
                .n = 0,
                .k = static_cast<int>(args.x.size(1)),
@@ -311,32 +459,32 @@ MmaRows<T> rows_of(const LinearRowsArgs& args) {
                .weight_row = args.weight.stride(0),
                .weight_column = args.weight.stride(1),
                .bias_step = args.bias.data == nullptr ? 0 : args.bias.stride(0),
-               .x_in_runs = in_runs(args.x.data, args.x.stride(0), args.x.stride(1), args.x.size(1))};
+               .addend_row = 0,
+               .x_in_runs = in_runs(args.x.data, args.x.stride(0), args.x.stride(1), args.x.size(1)),
+               .gelu = false};
   const int64_t blocks = std::max<int64_t>(1, ceil_div(p.chunks, kChunksOfBlock));
   p.parts = static_cast<int>(std::min<int64_t>(kMostParts, blocks));
   p.stages = static_cast<int>(ceil_div(blocks, p.parts));
   return p;
 }
 
-template <class T, int kGroups, bool kRuns>
+template <class Way, class T>
 void launch(const MmaRows<T>& p, Stream stream) {
-  constexpr size_t kShared = sizeof(T) * kGroups * kGroup * kXRow + sizeof(float) * kSums;
-  const size_t shared = kShared + (p.parts > 1 ? sizeof(float) * kGroups * kGroup * kTile : 0);
-  if (kShared + sizeof(float) * kGroups * kGroup * kTile > 48 << 10)
-    allow_shared_once<multiply_rows<T, kGroups, kRuns>>(stream.device.index,
-                                                        kShared + sizeof(float) * kGroups * kGroup * kTile);
-  const int64_t row_blocks = ceil_div(p.m, kGroups * kGroup);
-  const int64_t resident = int64_t{lorry::cuda::properties(stream.device.index).multiprocessors} *
-                           blocks_of_multiprocessor(kGroups) / (p.parts * row_blocks);
+  constexpr size_t kMostShared = Way::shared(sizeof(T), Way::kInBlock ? Way::kParts : kMostParts);
+  if (kMostShared > 48 << 10) allow_shared_once<multiply_rows<T, Way>>(stream.device.index, kMostShared);
+  const int64_t row_blocks = ceil_div(p.m, Way::kRows);
+  const int of_cluster = Way::kInBlock ? 1 : p.parts;
+  const int64_t resident = int64_t{lorry::cuda::properties(stream.device.index).multiprocessors} * Way::kBlocks /
+                           (of_cluster * row_blocks);
   const int64_t across = std::clamp<int64_t>(resident, 1, ceil_div(p.n, kTile));
   lorry::cuda::launch(
       stream,
-      {.grid = dim3(static_cast<unsigned>(across), static_cast<unsigned>(p.parts), static_cast<unsigned>(row_blocks)),
-       .block = kThreads,
-       .shared_bytes = shared,
-       .cluster = dim3(1, static_cast<unsigned>(p.parts), 1),
+      {.grid = dim3(static_cast<unsigned>(across), static_cast<unsigned>(of_cluster), static_cast<unsigned>(row_blocks)),
+       .block = Way::kThreadsOfBlock,
+       .shared_bytes = Way::shared(sizeof(T), p.parts),
+       .cluster = dim3(1, static_cast<unsigned>(of_cluster), 1),
        .programmatic = true},
-      multiply_rows<T, kGroups, kRuns>, p);
+      multiply_rows<T, Way>, p);
 }
 
 /// The rows of x in a block, in groups: the fewest that make no more than two blocks for each multiprocessor. Fewer
@@ -354,10 +502,18 @@ int groups_of_block(const MmaRows<T>& p, int multiprocessors) {
 template <class T>
 void multiply(const MmaRows<T>& p, Stream stream) {
   const bool runs = in_runs(p.weight, p.weight_row, p.weight_column, p.k);
+  const int multiprocessors = lorry::cuda::properties(stream.device.index).multiprocessors;
+  if (p.norm.lanes > 0) return launch<Way<1, true, true>>(p, stream);
   const auto with = [&]<int kGroups>() {
-    runs ? launch<T, kGroups, true>(p, stream) : launch<T, kGroups, false>(p, stream);
+    runs ? launch<Way<kGroups, true>>(p, stream) : launch<Way<kGroups, false>>(p, stream);
   };
-  switch (groups_of_block(p, lorry::cuda::properties(stream.device.index).multiprocessors)) {
+  // Few rows, whose tiles all run at once: one block for all parts, which needs no cluster.
+  if (p.m <= kGroup && runs && p.stages == 1 && ceil_div(p.n, kTile) <= multiprocessors) {
+    if (p.parts == 2) return launch<Way<1, true, false, 2>>(p, stream);
+    if (p.parts == 3) return launch<Way<1, true, false, 3>>(p, stream);
+    if (p.parts == 4) return launch<Way<1, true, false, 4>>(p, stream);
+  }
+  switch (groups_of_block(p, multiprocessors)) {
     case 1:
       return with.template operator()<1>();
     case 2:
@@ -371,30 +527,67 @@ void multiply(const MmaRows<T>& p, Stream stream) {
 
 /// The parts of a product that one launch can compute.
 template <class T>
-void multiply(const LinearRowsArgs& args, Stream stream) {
-  const int64_t m = args.out.size(0), n = args.out.size(1);
+void multiply_all(const MmaRows<T>& all, int64_t m, int64_t n, Stream stream) {
   for (int64_t i = 0; i < m; i += kMostRows)
     for (int64_t j = 0; j < n; j += kMostColumns) {
-      MmaRows<T> p = rows_of<T>(args);
+      MmaRows<T> p = all;
       p.m = static_cast<int>(std::min(kMostRows, m - i));
       p.n = static_cast<int>(std::min(kMostColumns, n - j));
       p.out += i * p.out_row + j;
       p.x += i * p.x_row;
       p.weight += j * p.weight_row;
       if (p.bias != nullptr) p.bias += j * p.bias_step;
+      if (p.addend != nullptr) p.addend += i * p.addend_row + j;
       multiply(p, stream);
     }
+}
+
+bool uses_tensor_cores(const LinearRowsArgs& args, Stream stream) {
+  return (args.out.dtype == kF16 || args.out.dtype == kBF16) && args.x.size(1) <= kMostDepth &&
+         lorry::cuda::properties(stream.device.index).compute_capability >= kCapability;
+}
+
+/// Sets the norm; returns false where the kernel does not do it.
+template <class T>
+bool set_norm(MmaRows<T>& p, const LinearRowsArgs& args, const LinearRowsNeighbours& with) {
+  if (with.norm == LinearRowsNeighbours::no_norm) return true;
+  const RowPlan plan = plan_norm<T>(p.k, false);
+  if (args.out.size(0) > kFewRows || plan.lanes > kWarp || plan.runs > kNormRuns<T> || p.stages > 1 || !p.x_in_runs ||
+      !in_runs(p.weight, p.weight_row, p.weight_column, p.k))
+    return false;
+  p.norm = {.weights = {with.norm_weight.as<const T>(), with.norm_bias.as<const T>()},
+            .lanes = plan.lanes,
+            .centred = with.norm == LinearRowsNeighbours::layer_norm,
+            .eps = with.eps,
+            .one_nth = 1.0 / static_cast<double>(p.k)};
+  return true;
+}
+
+template <class T>
+bool multiply_with(const LinearRowsArgs& args, const LinearRowsNeighbours& with, Stream stream) {
+  MmaRows<T> p = rows_of<T>(args);
+  if (!set_norm(p, args, with)) return false;
+  p.gelu = with.gelu;
+  if (with.addend.data != nullptr) {
+    p.addend = with.addend.as<const T>();
+    p.addend_row = with.addend.stride(0);
+  }
+  multiply_all(p, args.out.size(0), args.out.size(1), stream);
+  return true;
 }
 
 }  // namespace
 
 void linear_rows(const LinearRowsArgs& args, Stream stream) {
   if (args.out.numel() == 0) return;
-  const DType dtype = args.out.dtype;
-  if ((dtype != kF16 && dtype != kBF16) || args.x.size(1) > kMostDepth ||
-      lorry::cuda::properties(stream.device.index).compute_capability < kCapability)
-    return linear_rows_fma(args, stream);
-  dtype == kF16 ? multiply<Float16>(args, stream) : multiply<BFloat16>(args, stream);
+  if (!uses_tensor_cores(args, stream)) return linear_rows_fma(args, stream);
+  linear_rows_with(args, {}, stream);
+}
+
+bool linear_rows_with(const LinearRowsArgs& args, const LinearRowsNeighbours& with, Stream stream) {
+  if (!uses_tensor_cores(args, stream) || args.out.numel() == 0) return false;
+  return args.out.dtype == kF16 ? multiply_with<Float16>(args, with, stream)
+                                : multiply_with<BFloat16>(args, with, stream);
 }
 
 }  // namespace lorry::kernels::cuda

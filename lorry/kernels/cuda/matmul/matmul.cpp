@@ -67,7 +67,12 @@ bool with_epilogue(const MatmulArgs& args, const MatmulEpilogue& epilogue, Strea
 
 const MatmulKernels& matmul_kernels() {
   static constexpr MatmulKernels kKernels{
-      .matmul = matmul, .linear_rows = linear_rows, .refused = epilogue_refused, .with_epilogue = with_epilogue};
+      .matmul = matmul,
+      .linear_rows = linear_rows,
+      .refused = epilogue_refused,
+      .with_epilogue = with_epilogue,
+      .linear_rows_with = linear_rows_with,
+      .few_rows = kFewRows};
   return kKernels;
 }
 

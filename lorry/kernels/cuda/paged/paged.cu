@@ -2,12 +2,13 @@
 // query; a lane adds its splits in order with a running maximum and sum, and the 32 lanes are added in order at the
 // end. So the bits of a result follow from its keys alone, whoever computes it.
 //
-// Who computes it is chosen by the size of the batch. Few queries: a cluster of 8 blocks of 4 warps for each head of
-// each row, with one lane a warp; the first block collects the sums from the others' shared memory. Many: one block of
-// 8 warps. Long batches: a block takes four rows, and if they are of one sequence reads its keys once for all four.
+// Who computes it is chosen by the size of the batch. Few queries: a cluster of up to 8 blocks for each head of each
+// row, in which a warp has at least one lane; the first block collects the sums from the others' shared memory. Many:
+// one block of 8 warps. Long batches: a block takes four rows, and if they are of one sequence reads its keys once for all four.
 //
 // Reads each key and value once (16 bytes an access where d, strides and addresses allow it) for each query head: heads
-// that share them read them from the caches. A warp has 8 accesses a thread in flight.
+// that share them read them from the caches. A warp has 8 accesses a thread in flight, or
+// 16 where one reads all keys of a split at once: then values do not wait for scores.
 
 #include "lorry/kernels/paged.h"
 
@@ -16,6 +17,7 @@
 
 #include "lorry/base/error.h"
 #include "lorry/device/cuda/launch.h"
+#include "lorry/kernels/cuda/common/allow_shared.h"
 #include "lorry/kernels/cuda/common/cluster.h"
 #include "lorry/kernels/cuda/common/element.h"
 #include "lorry/kernels/cuda/common/fast_math.h"
@@ -32,7 +34,6 @@ constexpr int kLanes = 32;  ///< sums of a query
 constexpr int kTile = 4;    ///< rows that may share keys
 constexpr int kInFlight = 8;
 constexpr int64_t kWidest = 512;
-constexpr size_t kShared = 48 << 10;
 
 // ---- attention ------------------------------------------------------------------------------------------------------
 
@@ -173,28 +174,40 @@ struct Lane {
     return block * p.cache_block + in_block * p.cache_row + head * p.cache_head;
   }
 
-  /// Calls use(turn, pieces) for each of the team's keys or values. `offset` is that of this thread's key.
+  /// The keys or values that a team has in flight.
+  struct Flight {
+    Piece pieces[R::kAtOnce][R::kPieces];
+  };
+  /// A team reads all its keys of a split at once.
+  static constexpr bool kOneFlight = R::kTeam == R::kAtOnce;
+
+  /// Loads the team's keys or values from turn `first` on. `offset` is that of this thread's key.
+  __device__ __forceinline__ void take_off(Flight& flight, const T* cache, int64_t offset, int first) const {
+#pragma unroll
+    for (int k = 0; k < R::kAtOnce; ++k) {
+      const int64_t from = __shfl_sync(kWholeWarp, static_cast<long long>(offset), team * R::kTeam + first + k);
+#pragma unroll
+      for (int j = 0; j < R::kPieces; ++j) flight.pieces[k][j] = from >= 0 ? load(cache + from, j) : Piece{};
+    }
+  }
+
+  /// Calls use(turn, pieces) for each of the team's keys or values. `flight`: the only one, loaded before, if there is
+  /// only one.
   template <class Use>
-  __device__ __forceinline__ void each_key(const T* cache, int64_t offset, const Use& use) const {
+  __device__ __forceinline__ void each_key(Flight& flight, const T* cache, int64_t offset, const Use& use) const {
 #pragma unroll 1
     for (int first = 0; first < R::kTeam; first += R::kAtOnce) {
-      Piece pieces[R::kAtOnce][R::kPieces];
+      if constexpr (!kOneFlight) take_off(flight, cache, offset, first);
 #pragma unroll
-      for (int k = 0; k < R::kAtOnce; ++k) {
-        const int64_t from = __shfl_sync(kWholeWarp, static_cast<long long>(offset), team * R::kTeam + first + k);
-#pragma unroll
-        for (int j = 0; j < R::kPieces; ++j) pieces[k][j] = from >= 0 ? load(cache + from, j) : Piece{};
-      }
-#pragma unroll
-      for (int k = 0; k < R::kAtOnce; ++k) use(first + k, pieces[k]);
+      for (int k = 0; k < R::kAtOnce; ++k) use(first + k, flight.pieces[k]);
     }
   }
 
   /// The products of the queries and this thread's key.
-  __device__ __forceinline__ void scores_of(int64_t offset, C (&score)[kQueries]) const {
-    constexpr bool kScattered = R::kTeam == R::kAtOnce;
+  __device__ __forceinline__ void scores_of(Flight& keys, int64_t offset, C (&score)[kQueries]) const {
+    constexpr bool kScattered = kOneFlight;
     C products[kScattered ? kQueries : 1][R::kTeam];
-    each_key(p.k, offset, [&](int turn, const Piece(&pieces)[R::kPieces]) {
+    each_key(keys, p.k, offset, [&](int turn, const Piece(&pieces)[R::kPieces]) {
       C key[R::kOwn];
 #pragma unroll
       for (int j = 0; j < R::kPieces; ++j) widen(pieces[j], key + j * R::kVector);
@@ -219,9 +232,9 @@ struct Lane {
 
   /// Adds the values, weighted. A key that a query does not see is left out, whatever it holds.
   template <bool kAllSeen>
-  __device__ __forceinline__ void add_values(int64_t offset, const C (&weight)[kQueries],
+  __device__ __forceinline__ void add_values(Flight& values, int64_t offset, const C (&weight)[kQueries],
                                              const unsigned (&seen)[kQueries]) {
-    each_key(p.v, offset, [&](int turn, const Piece(&pieces)[R::kPieces]) {
+    each_key(values, p.v, offset, [&](int turn, const Piece(&pieces)[R::kPieces]) {
       C value[R::kOwn];
 #pragma unroll
       for (int j = 0; j < R::kPieces; ++j) widen(pieces[j], value + j * R::kVector);
@@ -240,8 +253,13 @@ struct Lane {
   __device__ __forceinline__ void add(int32_t split) {
     const int64_t offset = offset_of(split);
     const int32_t key = split * kSplit + at * R::kTeams + team;
+    Flight keys, values;
+    if constexpr (kOneFlight) {  // values do not wait for scores
+      take_off(keys, p.k, offset, 0);
+      take_off(values, p.v, offset, 0);
+    }
     C score[kQueries];
-    scores_of(offset, score);
+    scores_of(keys, offset, score);
     unsigned seen[kQueries], by_all = kWholeWarp;
 #pragma unroll
     for (int i = 0; i < kQueries; ++i) {
@@ -257,9 +275,9 @@ struct Lane {
       by_all &= seen[i];
     }
     if (by_all == kWholeWarp)
-      add_values<true>(offset, score, seen);
+      add_values<true>(values, offset, score, seen);
     else
-      add_values<false>(offset, score, seen);
+      add_values<false>(values, offset, score, seen);
   }
 
   /// Writes maximum, total and sum of each query, d + 2 numbers.
@@ -284,12 +302,12 @@ __device__ __forceinline__ C* shared_numbers() {
   return reinterpret_cast<C*>(memory);
 }
 
-/// Adds the lanes of a query and writes its result. `part` is the query's part of lane 0; lane l is `pitch * (l /
-/// blocks)` behind it in block l % blocks of the cluster. Warp `warp` of `warps` writes some of the coordinates.
+/// Adds the lanes of a query and writes its result. `part` is the query's part of lane 0; those of the others follow,
+/// `pitch` apart. Warp `warp` of `warps` writes some of the coordinates.
 template <class T, class C>
-__device__ __forceinline__ void finish(T* out, C* part, int d, int lanes, int pitch, int blocks, int warp, int warps) {
+__device__ __forceinline__ void finish(T* out, const C* part, int d, int lanes, int pitch, int warp, int warps) {
   const int thread = static_cast<int>(threadIdx.x) % kWarp;
-  C* const mine = in_block(part, static_cast<uint32_t>(thread % blocks)) + thread / blocks * pitch;
+  const C* const mine = part + thread * pitch;
   const C most = thread < lanes ? mine[0] : -infinity<C>();
   const C shift = shift_of(warp_max(most)), factor = thread < lanes ? weight_of<T>(most - shift) : C(0);
   const C total = sum_over<1, kWarp>(thread < lanes ? mine[1] * factor : C(0));
@@ -299,14 +317,14 @@ __device__ __forceinline__ void finish(T* out, C* part, int d, int lanes, int pi
 #pragma unroll 8
     for (int l = 0; l < lanes; ++l) {
       const C by = __shfl_sync(kWholeWarp, factor, l);
-      const C* const from = in_block(part, static_cast<uint32_t>(l % blocks)) + l / blocks * pitch + 2;
-      if (e < d) sum = fma(by, from[e], sum);
+      if (e < d) sum = fma(by, part[l * pitch + 2 + e], sum);
     }
     if (e < d) out[e] = static_cast<T>(total == C(0) ? C(0) : sum / total);  // a row that sees no key is 0
   }
 }
 
-/// The queries of rows [row, row + kQueries), which are of one sequence, by one cluster of `blocks`.
+/// The queries of rows [row, row + kQueries), which are of one sequence, by one cluster of `blocks`. The first block
+/// has places for all lanes. All threads have arrived at the cluster's barrier, and do so again at the end.
 template <class R, int kQueries>
 __device__ __forceinline__ void attend(const Problem<typename R::T>& p, int32_t row, int32_t head,
                                        const int32_t (&position)[kQueries], int blocks) {
@@ -317,18 +335,25 @@ __device__ __forceinline__ void attend(const Problem<typename R::T>& p, int32_t 
   {
     Lane<R, kQueries> lane(p, row, head, position);
     const int32_t splits = lane.last / kSplit + 1;
+    bool may_write = false;
+    const auto wait_for_places = [&] {
+      if (!may_write) cluster_wait();
+      may_write = true;
+    };
     for (int l = rank + blocks * warp; l < min(kLanes, splits); l += blocks * warps) {
       lane.clear();
       for (int32_t split = l; split < splits; split += kLanes) lane.add(split);
-      lane.store(parts + l / blocks * pitch);
+      wait_for_places();
+      lane.store((blocks == 1 ? parts : in_block(parts, 0)) + l * pitch);
     }
+    wait_for_places();
   }
   cluster_sync();
   if (rank == 0)
     for (int task = warp, step = max(1, warps / kQueries), i = task / step; i < kQueries; i += max(1, warps / step))
       finish(p.out + (int64_t{row + i} * p.heads + head) * p.d, parts + i * (p.d + 2), p.d,
-             min(kLanes, position[i] / kSplit + 1), pitch, blocks, warp % step, step);
-  cluster_sync();
+             min(kLanes, position[i] / kSplit + 1), pitch, warp % step, step);
+  cluster_arrive();
 }
 
 /// A row of padding, or one that does not exist.
@@ -348,20 +373,33 @@ __device__ __forceinline__ void attend_one(const Problem<typename R::T>& p, int3
 
 constexpr int kMostThreads = 256;
 
+/// What a cluster computes. Heads of a row are neighbours, and read neighbouring memory at the same time.
+struct Place {
+  int32_t rows, head;
+};
+__device__ __forceinline__ Place place_of(int32_t heads, int blocks) {
+  const auto cluster = static_cast<int32_t>(blockIdx.x / static_cast<unsigned>(blocks));
+  return {cluster / heads, cluster % heads};
+}
+
 /// One row and head a cluster.
 template <class R>
 __global__ __launch_bounds__(kMostThreads) void paged_rows(const __grid_constant__ Problem<typename R::T> p,
                                                            int blocks) {
-  attend_one<R>(p, static_cast<int32_t>(blockIdx.x / static_cast<unsigned>(blocks)), static_cast<int32_t>(blockIdx.y),
-                blocks);
+  cluster_arrive();
+  lorry::cuda::begin_programmatic();
+  const Place at = place_of(p.heads, blocks);
+  attend_one<R>(p, at.rows, at.head, blocks);
 }
 
 /// kTile rows and one head a cluster.
 template <class R>
 __global__ __launch_bounds__(kMostThreads) void paged_tiles(const __grid_constant__ Problem<typename R::T> p,
                                                             int blocks) {
-  const int32_t row = static_cast<int32_t>(blockIdx.x / static_cast<unsigned>(blocks)) * kTile,
-                head = static_cast<int32_t>(blockIdx.y);
+  cluster_arrive();
+  lorry::cuda::begin_programmatic();
+  const Place at = place_of(p.heads, blocks);
+  const int32_t row = at.rows * kTile, head = at.head;
   const int32_t rows = min(kTile, p.rows.n - row);
   bool together = rows == kTile;
   int32_t position[kTile] = {};
@@ -380,30 +418,40 @@ __global__ __launch_bounds__(kMostThreads) void paged_tiles(const __grid_constan
 constexpr int64_t kTiledRows = 192;
 constexpr int kMostBlocks = 8;
 
-/// The smallest cluster, from `blocks` on, whose shared memory has room for the lanes of `queries` queries.
-int cluster_for(int blocks, int64_t queries, int64_t d, size_t number, int device) {
-  const auto bytes = [&](int b) { return static_cast<size_t>(kLanes / b * queries * (d + 2)) * number; };
-  if (!has_clusters(device)) blocks = 1;
-  while (bytes(blocks) > kShared && blocks < kMostBlocks && has_clusters(device)) blocks *= 2;
-  require<ShapeError>(bytes(blocks) <= kShared, "heads are too wide for this device; got d = {}", d);
+/// The blocks among which a row's head is divided: the more, the fewer of them there are.
+int blocks_of_query(int64_t count, int device) {
+  if (!has_clusters(device)) return 1;
+  int blocks = 1;
+  while (blocks < kMostBlocks && 2 * blocks * count <= int64_t{4} * lorry::cuda::properties(device).multiprocessors)
+    blocks *= 2;
   return blocks;
 }
 
 template <class R, bool kTiles>
 void launch_as(const Problem<typename R::T>& p, Stream stream) {
-  using C = Accumulate<typename R::T>;
-  const int64_t rows = kTiles ? (p.rows.n + kTile - 1) / kTile : p.rows.n, queries = kTiles ? kTile : 1;
-  const bool few = !kTiles && 2 * rows * p.heads <= lorry::cuda::properties(stream.device.index).multiprocessors;
-  const int blocks = cluster_for(few ? kMostBlocks : 1, queries, p.d, sizeof(C), stream.device.index);
-  const auto pitch = static_cast<size_t>(kLanes / blocks * queries * (p.d + 2));
-  const lorry::cuda::Shape shape{.grid = {static_cast<unsigned>(rows * blocks), static_cast<unsigned>(p.heads)},
-                                 .block = static_cast<unsigned>(std::min(kLanes / blocks * kWarp, kMostThreads)),
-                                 .shared_bytes = pitch * sizeof(C),
-                                 .cluster = {static_cast<unsigned>(blocks), 1, 1}};
-  if constexpr (kTiles)
-    lorry::cuda::launch(stream, shape, paged_tiles<R>, p, blocks);
-  else
-    lorry::cuda::launch(stream, shape, paged_rows<R>, p, blocks);
+  constexpr int64_t kQueries = kTiles ? kTile : 1;
+  constexpr auto kKernel = [] {
+    if constexpr (kTiles)
+      return paged_tiles<R>;
+    else
+      return paged_rows<R>;
+  }();
+  const int device = stream.device.index;
+  const int64_t rows = (p.rows.n + kQueries - 1) / kQueries;
+  const int blocks = kTiles ? 1 : blocks_of_query(rows * p.heads, device);
+  const int64_t shared = kLanes * kQueries * (p.d + 2) * int64_t{sizeof(Accumulate<typename R::T>)};
+  const int64_t most = lorry::cuda::properties(device).shared_bytes_per_block;
+  require<ShapeError>(shared <= most, "heads are too wide for this device; got d = {}", p.d);
+  if (most > 48 << 10) allow_shared_once<kKernel>(device, static_cast<size_t>(most));
+  const int64_t count = rows * p.heads * blocks;
+  require<ShapeError>(count <= INT32_MAX, "too many rows for cuda; got {}", p.rows.n);
+  lorry::cuda::launch(stream,
+                      {.grid = static_cast<unsigned>(count),
+                       .block = static_cast<unsigned>(std::min(kLanes / blocks * kWarp, kMostThreads)),
+                       .shared_bytes = static_cast<size_t>(shared),
+                       .cluster = {static_cast<unsigned>(blocks), 1, 1},
+                       .programmatic = true},
+                      kKernel, p, blocks);
 }
 
 template <class R>

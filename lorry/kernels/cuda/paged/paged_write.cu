@@ -29,6 +29,7 @@ constexpr int kWriters = 128;
 template <class Word>
 __global__ __launch_bounds__(kWriters) void paged_write_rows(const Both both, const CachedRows rows, int heads,
                                                              int width) {
+  lorry::cuda::begin_programmatic();
   const int32_t row = static_cast<int32_t>(blockIdx.x);
   const bool speak = threadIdx.x == 0 && blockIdx.y == 0;
   const int32_t position = rows.position(row, speak);
@@ -80,7 +81,8 @@ void paged_write(const PagedWrite& args, Stream stream) {
   const Both both{{words_of(args.k_cache, args.k, ratio), words_of(args.v_cache, args.v, ratio)}};
   const CachedRows rows = rows_of(args.rows, args.k_cache, stream);
   const int heads = narrow_size(args.k.size(1)), width = narrow_size(args.k.size(2) / std::max<int64_t>(ratio, 1));
-  const lorry::cuda::Shape shape{{static_cast<unsigned>(rows.n), 2}, kWriters};
+  const lorry::cuda::Shape shape{
+      .grid = {static_cast<unsigned>(rows.n), 2}, .block = kWriters, .programmatic = true};
   const auto launch = [&](auto kernel) { lorry::cuda::launch(stream, shape, kernel, both, rows, heads, width); };
   switch (word) {
     case 2:

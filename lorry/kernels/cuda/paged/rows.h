@@ -21,13 +21,12 @@ struct CachedRows {
 
   /// The position of a row; -1 if the row is padding or does not exist. Threads that `speak` report the latter.
   __device__ __forceinline__ int32_t position(int32_t row, bool speak) const {
-    const int32_t slot = slots[row];
+    const int32_t slot = slots[row], position = positions[row];
     if (slot < 0) return -1;
     if (slot >= sequences) {
       if (speak) site.report(lorry::cuda::DeviceAssert::index, slot, 0, sequences);
       return -1;
     }
-    const int32_t position = positions[row];
     if (position >= 0 && position < capacity) return position;
     if (speak) site.report(lorry::cuda::DeviceAssert::index, position, 0, capacity);
     return -1;

@@ -9,6 +9,7 @@
 #include "lorry/kernels/rowwise.h"
 
 #include "lorry/kernels/cuda/rowwise/norm_backward.h"
+#include "lorry/kernels/cuda/rowwise/norm_row.h"
 #include "lorry/kernels/cuda/rowwise/row_steps.h"
 #include "lorry/kernels/cuda/table.h"
 
@@ -19,39 +20,14 @@ template <class T>
 struct NormRows {
   using C = Accumulate<T>;
   T* out;
-  const T *x, *weight, *bias;
+  const T* x;
+  NormWeights<T> weights;
   C *mean, *rstd;
   int64_t rows, n;
   double eps, one_nth;
 
-  void addresses(auto& visit) const { visit(out, x, weight, bias, mean, rstd); }
+  void addresses(auto& visit) const { visit(out, x, weights, mean, rstd); }
 };
-
-/// Scales and shifts a run of normalised values, from element i on.
-template <class T, class Index>
-__device__ __forceinline__ void scale_and_shift(Accumulate<T> (&v)[kRun<T>], const NormRows<T>& a, Index i,
-                                                bool aligned) {
-  Accumulate<T> w[kRun<T>], b[kRun<T>];
-  if (a.weight) load_elements(a.weight + i, aligned, w);
-  if (a.bias) load_elements(a.bias + i, aligned, b);
-  if (a.weight && a.bias) {
-#pragma unroll
-    for (int e = 0; e < kRun<T>; ++e) v[e] = std::fma(v[e], w[e], b[e]);
-    return;
-  }
-#pragma unroll
-  for (int e = 0; e < kRun<T>; ++e) v[e] = std::fma(v[e], a.weight ? w[e] : 1, a.bias ? b[e] : 0);
-}
-template <class T, class Index>
-__device__ __forceinline__ Accumulate<T> scale_and_shift(Accumulate<T> v, const NormRows<T>& a, Index i) {
-  using C = Accumulate<T>;
-  return std::fma(v, a.weight ? static_cast<C>(a.weight[i]) : 1, a.bias ? static_cast<C>(a.bias[i]) : 0);
-}
-/// Whether weight and bias can be read in whole runs along with a row whose body begins after `head` elements.
-template <class T>
-__device__ __forceinline__ bool aligned_beside(const NormRows<T>& a, int head) {
-  return (!a.weight || on_16(a.weight + head)) && (!a.bias || on_16(a.bias + head));
-}
 
 /// kBlock: kTeamBlock for rows of a few warps, or kMaxBlock.
 template <class T, int kRuns, int kBlock>
@@ -71,16 +47,16 @@ __global__ __launch_bounds__(kBlock) void norm_held(NormRows<T> a, int lanes) {
     if (centred) a.mean[team.row] = row.mean;
     a.rstd[team.row] = row.rstd;
   }
-  const bool aligned = aligned_beside(a, cut.head);
+  const bool aligned = a.weights.aligned(cut.head);
 #pragma unroll
   for (int k = 0; k < kRuns; ++k) {
     const int j = team.lane + k * team.lanes;
     if (j >= cut.body) break;
 #pragma unroll
     for (int e = 0; e < kN; ++e) held.body[k][e] = row.normal(held.body[k][e]);
-    scale_and_shift(held.body[k], a, cut.at(j), aligned);
+    a.weights.apply(held.body[k], cut.at(j), aligned);
   }
-  if (cut.edge >= 0) held.edge = scale_and_shift(row.normal(held.edge), a, cut.edge);
+  if (cut.edge >= 0) held.edge = a.weights.applied(row.normal(held.edge), cut.edge);
   held.store(a.out + team.row * a.n, cut, team);
 }
 
@@ -139,7 +115,7 @@ __global__ __launch_bounds__(kMaxBlock) void norm_long(NormRows<T> a) {
     if (centred) a.mean[team.row] = row.mean;
     a.rstd[team.row] = row.rstd;
   }
-  const bool aligned = aligned_beside(a, cut.head), out_aligned = on_16(out + cut.head);
+  const bool aligned = a.weights.aligned(cut.head), out_aligned = on_16(out + cut.head);
   each_turn<true>(x, cut, team, T(0), [&](const uint4(&raw)[kFlight], int64_t j) {
 #pragma unroll
     for (int k = 0; k < kFlight; ++k) {
@@ -149,11 +125,11 @@ __global__ __launch_bounds__(kMaxBlock) void norm_long(NormRows<T> a) {
       unpack<T>(raw[k], v);
 #pragma unroll
       for (int e = 0; e < kN; ++e) v[e] = row.normal(v[e]);
-      scale_and_shift(v, a, cut.at(at), aligned);
+      a.weights.apply(v, cut.at(at), aligned);
       store_elements(out + cut.at(at), out_aligned, v);
     }
   });
-  if (cut.edge >= 0) out[cut.edge] = T(scale_and_shift(row.normal(edge), a, cut.edge));
+  if (cut.edge >= 0) out[cut.edge] = T(a.weights.applied(row.normal(edge), cut.edge));
 }
 
 /// Calls held.operator()<kRuns, kTeamBlock>() with the first kRuns, at most kMost, that is at least `runs`.
@@ -172,8 +148,7 @@ void layer_norm(const NormArgs& args, const Stream& stream) {
     using C = Accumulate<T>;
     const NormRows<T> a{args.out.as<T>(),
                         args.x.as<T>(),
-                        args.weight.as<T>(),
-                        args.bias.as<T>(),
+                        {args.weight.as<T>(), args.bias.as<T>()},
                         args.mean.as<C>(),
                         args.rstd.as<C>(),
                         rows,

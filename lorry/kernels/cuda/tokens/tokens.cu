@@ -3,7 +3,8 @@
 // tokens (top_k) or a sum of weights (top_p, the draw). Weights are integers (formula/tokens.h), so sums are exact in
 // any order.
 //
-// Reads a row twice for the buckets, from the cache the second time, and once more for each bound.
+// A cluster holds a row of up to 65,536 logits of 16 bits, and reads it once. Longer ones it reads twice for the
+// buckets, from the cache the second time, and once more for each bound.
 
 #include "lorry/kernels/tokens.h"
 
@@ -14,6 +15,7 @@
 #include "lorry/device/cuda/launch.h"
 #include "lorry/formula/tokens.h"
 #include "lorry/kernels/common/sequences.h"
+#include "lorry/kernels/cuda/common/allow_shared.h"
 #include "lorry/kernels/cuda/common/cluster.h"
 #include "lorry/kernels/cuda/common/element.h"
 #include "lorry/kernels/cuda/table.h"
@@ -31,6 +33,7 @@ constexpr int kBuckets = 1024, kEach = kBuckets / kThreads;
 constexpr int kFew = kThreads;  ///< tokens that are put in order at once
 constexpr int kMostBlocks = 8;
 constexpr int kAtOnce = 8;  ///< logits that a thread has in flight
+constexpr int64_t kMostHeld = 16 << 10;  ///< bytes of logits in shared memory: 4 blocks of a multiprocessor have room
 
 template <class T>
 struct Problem {
@@ -40,7 +43,8 @@ struct Problem {
   const int32_t* top_k;
   const double* uniform;
   int64_t step;  ///< from row to row of the logits
-  int32_t vocab;
+  int32_t vocab, chunk;  ///< chunk: of a block
+  bool held;             ///< whether a block's logits have room in its dynamic shared memory
   AssertSite site;
 
   void addresses(auto& visit) const { visit(out, logits, temperature, top_p, top_k, uniform); }
@@ -106,9 +110,9 @@ class Row {
  public:
   __device__ Row(const Problem<T>& p, int64_t row, int blocks, Memory& memory)
       : m_(memory), logits_(p.logits + row * p.step), blocks_(blocks), rank_(static_cast<int>(cluster_rank())) {
-    const int32_t chunk = (p.vocab + blocks - 1) / blocks;
-    begin_ = min(p.vocab, rank_ * chunk), end_ = min(p.vocab, begin_ + chunk);
+    begin_ = min(p.vocab, rank_ * p.chunk), end_ = min(p.vocab, begin_ + p.chunk);
     temperature_ = p.temperature[row];
+    if (p.held) hold();
   }
 
   /// False if no token has a probability.
@@ -137,6 +141,22 @@ class Row {
   }
 
  private:
+  /// Brings the block's logits to shared memory.
+  __device__ void hold() {
+    extern __shared__ __align__(16) unsigned char held[];
+    T* const to = reinterpret_cast<T*>(held);
+    for (int32_t first = begin_ + static_cast<int32_t>(threadIdx.x); first < end_; first += kAtOnce * kThreads) {
+      T x[kAtOnce];
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k)
+        if (first + k * kThreads < end_) x[k] = logits_[first + k * kThreads];
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k)
+        if (first + k * kThreads < end_) to[first + k * kThreads - begin_] = x[k];
+    }
+    logits_ = to - begin_;  // each thread reads what it has written
+  }
+
   static __device__ int64_t token(uint64_t order) { return static_cast<uint32_t>(order); }
   static __device__ float logit(uint64_t order) {
     const uint32_t rising = ~static_cast<uint32_t>(order >> 32);
@@ -368,6 +388,7 @@ class Row {
 
 template <class T>
 __global__ __launch_bounds__(kThreads) void sample_rows(const __grid_constant__ Problem<T> p, int blocks) {
+  lorry::cuda::begin_programmatic();
   __shared__ __align__(16) unsigned char bytes[sizeof(Memory)];
   const int64_t index = blockIdx.x / static_cast<unsigned>(blocks);
   Row<T> row(p, index, blocks, *reinterpret_cast<Memory*>(bytes));
@@ -384,6 +405,8 @@ __global__ __launch_bounds__(kThreads) void sample_rows(const __grid_constant__ 
 template <class T>
 void sample_as(const TokenSampling& args, Stream stream) {
   const int blocks = has_clusters(stream.device.index) ? kMostBlocks : 1;
+  const int64_t vocab = args.logits.size(1), chunk = (vocab + blocks - 1) / blocks;
+  const bool held = chunk * int64_t{sizeof(T)} <= kMostHeld;
   const Problem<T> p{.out = args.out.as<int64_t>(),
                      .logits = args.logits.as<const T>(),
                      .temperature = args.temperature.as<const float>(),
@@ -391,11 +414,16 @@ void sample_as(const TokenSampling& args, Stream stream) {
                      .top_k = args.top_k.as<const int32_t>(),
                      .uniform = args.uniform.as<const double>(),
                      .step = args.logits.stride(0),
-                     .vocab = static_cast<int32_t>(args.logits.size(1)),
+                     .vocab = static_cast<int32_t>(vocab),
+                     .chunk = static_cast<int32_t>(chunk),
+                     .held = held,
                      .site = AssertSite(stream.device.index, running_or("sample_tokens"))};
+  allow_shared_once<sample_rows<T>>(stream.device.index, kMostHeld);
   const lorry::cuda::Shape shape{.grid = {static_cast<unsigned>(args.out.numel() * blocks)},
                                  .block = {kThreads},
-                                 .cluster = {static_cast<unsigned>(blocks), 1, 1}};
+                                 .shared_bytes = static_cast<size_t>(held ? chunk * int64_t{sizeof(T)} : 0),
+                                 .cluster = {static_cast<unsigned>(blocks), 1, 1},
+                                 .programmatic = true};
   lorry::cuda::launch(stream, shape, sample_rows<T>, p, blocks);
 }
 
@@ -431,6 +459,7 @@ struct PenaltyProblem {
 /// A block of column x takes kPenaltyThreads * kPenaltyEach logits of a row.
 template <class T>
 __global__ __launch_bounds__(kPenaltyThreads) void penalise_rows(const __grid_constant__ PenaltyProblem<T> p) {
+  lorry::cuda::begin_programmatic();
   using C = Accumulate<T>;
   const int64_t row = blockIdx.x;
   const int32_t slot = p.slots[row];
@@ -464,7 +493,7 @@ void penalise(const TokenPenalty& args, Stream stream) {
                               .sequences = static_cast<int32_t>(args.seen.size(0)),
                               .site = AssertSite(stream.device.index, running_or("repetition_penalty"))};
     const dim3 grid(static_cast<unsigned>(n), static_cast<unsigned>((vocab + columns - 1) / columns));
-    lorry::cuda::launch(stream, {grid, kPenaltyThreads}, penalise_rows<T>, p);
+    lorry::cuda::launch(stream, {.grid = grid, .block = kPenaltyThreads, .programmatic = true}, penalise_rows<T>, p);
   });
 }
 
@@ -482,6 +511,7 @@ struct AdvanceProblem {
 
 /// A thread takes a row.
 __global__ __launch_bounds__(kAdvanceThreads) void advance_rows(const __grid_constant__ AdvanceProblem p) {
+  lorry::cuda::begin_programmatic();
   const int32_t row = static_cast<int32_t>(blockIdx.x * kAdvanceThreads + threadIdx.x);
   if (row >= p.n || p.rows.is_padding(row)) return;
   if (p.rows.marks_seen()) {
@@ -497,7 +527,7 @@ void advance(const SequenceAdvance& args, Stream stream) {
   const AdvanceProblem p{SequenceStep(args), static_cast<int32_t>(n),
                          AssertSite(stream.device.index, running_or("advance_sequences"))};
   const auto blocks = static_cast<unsigned>((n + kAdvanceThreads - 1) / kAdvanceThreads);
-  lorry::cuda::launch(stream, {blocks, kAdvanceThreads}, advance_rows, p);
+  lorry::cuda::launch(stream, {.grid = blocks, .block = kAdvanceThreads, .programmatic = true}, advance_rows, p);
 }
 
 }  // namespace
