@@ -73,7 +73,7 @@ LORRY_INLINE double token_uniform(uint64_t seed, uint64_t stream, uint64_t draw)
   return unit_f64(words.word[0], words.word[1]);
 }
 
-/// A token's place in the order of sampling: by falling logit, then by index. The logit is no NaN; -0 counts as 0.
+/// A token's place in the order by likelihood: by falling logit, then by index. The logit is no NaN; -0 counts as 0.
 LORRY_INLINE uint64_t token_order(float logit, uint32_t index) {
   const uint32_t bits = std::bit_cast<uint32_t>(logit + 0.0f);
   const uint32_t rising = (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;

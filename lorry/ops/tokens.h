@@ -10,7 +10,7 @@ namespace lorry {
 /// Draws a token from each row of logits: from softmax(logits / temperature), restricted to the top_k most likely, then
 /// to the smallest set of most likely ones with the fraction top_p of their total probability (Holtzman et al. 2020).
 /// Equal logits: the lower token first. Tokens whose logit is NaN or -infinity are never drawn; infinite logits are
-/// certain. uniform decides: the draw is the first token, the likeliest first, with which the summed probability
+/// certain. uniform decides: the draw is the first of the tokens left, by index, with which their summed probability
 /// exceeds the uniform.
 /// logits: [n, vocab] floating, f64 rounded to f32, vocab from 1 to 1,048,576. temperature: [n] f32; what is not above
 /// 0 takes the likeliest token. top_k: [n] i32; 0 or less: all. top_p: [n] f32; 1 or more: all. uniform: [n] f64 in [0,

@@ -1,4 +1,4 @@
-// The next token. A row's candidates, the tokens with a weight, are sorted as far as the settings need them.
+// The next token. A row's candidates, the tokens with a weight, are sorted where top_k or top_p bounds them.
 
 #include "lorry/kernels/tokens.h"
 
@@ -24,15 +24,6 @@ struct Candidate {
   bool operator<(const Candidate& other) const { return order < other.order; }
 };
 
-/// The number of candidates, from the first, whose weights reach `mass`; their sum is left in `mass`.
-size_t reach(const std::vector<Candidate>& candidates, uint64_t& mass) {
-  uint64_t sum = 0;
-  size_t count = 0;
-  while (count < candidates.size() && sum < mass) sum += candidates[count++].weight;
-  mass = sum;
-  return count;
-}
-
 /// Draws the token of a row of f32 logits.
 class Row {
  public:
@@ -42,15 +33,33 @@ class Row {
         top_p_(args.top_p.as<const float>()[row]),
         uniform_(args.uniform.as<const double>()[row]) {}
 
-  /// -1 if no token has a probability. `candidates` is memory to use.
-  int64_t draw(const std::vector<float>& logits, std::vector<Candidate>& candidates) const {
+  /// -1 if no token has a probability. `candidates` and `sorted` are memory to use.
+  int64_t draw(const std::vector<float>& logits, std::vector<Candidate>& candidates,
+               std::vector<Candidate>& sorted) const {
     float largest = -INFINITY;
     for (const float x : logits) largest = x > largest ? x : largest;
     if (largest == -INFINITY) return -1;
     weigh(logits, largest, candidates);
-    const auto all = static_cast<int64_t>(candidates.size());
-    const auto limit = static_cast<size_t>(formula::token_limit(temperature_, top_k_, all));
+    const auto all = static_cast<int64_t>(candidates.size()), limit = formula::token_limit(temperature_, top_k_, all);
     if (limit == 1) return token(*std::min_element(candidates.begin(), candidates.end()));
+    uint64_t last = UINT64_MAX;
+    if (limit < all || top_p_ < 1) {
+      sorted = candidates;
+      last = last_of(static_cast<size_t>(limit), sorted);
+    }
+    uint64_t selected = 0;
+    for (const Candidate& c : candidates) selected += c.order <= last ? c.weight : 0;
+    const uint64_t point = formula::token_point(uniform_, selected);
+    auto c = candidates.begin();
+    for (uint64_t sum = 0;; ++c)
+      if (c->order <= last && (sum += c->weight) > point) return token(*c);
+  }
+
+ private:
+  static int64_t token(const Candidate& c) { return static_cast<uint32_t>(c.order); }
+
+  /// The order of the last token that the settings leave.
+  uint64_t last_of(size_t limit, std::vector<Candidate>& candidates) const {
     if (limit < candidates.size()) {
       std::nth_element(candidates.begin(), candidates.begin() + static_cast<std::ptrdiff_t>(limit), candidates.end());
       candidates.resize(limit);
@@ -58,14 +67,11 @@ class Row {
     std::sort(candidates.begin(), candidates.end());
     uint64_t total = 0;
     for (const Candidate& c : candidates) total += c.weight;
-    uint64_t selected = formula::token_mass(top_p_, total);
-    reach(candidates, selected);
-    uint64_t drawn = formula::token_point(uniform_, selected) + 1;
-    return token(candidates[reach(candidates, drawn) - 1]);
+    const uint64_t mass = formula::token_mass(top_p_, total);
+    auto last = candidates.begin();
+    for (uint64_t sum = last->weight; sum < mass; sum += last->weight) ++last;
+    return last->order;
   }
-
- private:
-  static int64_t token(const Candidate& c) { return static_cast<uint32_t>(c.order); }
 
   void weigh(const std::vector<float>& logits, float largest, std::vector<Candidate>& candidates) const {
     const formula::TokenWeights weights(largest, temperature_);
@@ -87,10 +93,10 @@ void sample(const TokenSampling& args, Stream) {
   const int64_t vocab = args.logits.size(1), bytes = size_of(args.logits.dtype) * args.logits.stride(0);
   parallel_for(args.out.numel(), 1, [&](int64_t begin, int64_t end) {
     std::vector<float> logits(static_cast<size_t>(vocab));
-    std::vector<Candidate> candidates;
+    std::vector<Candidate> candidates, sorted;
     for (int64_t row = begin; row < end; ++row) {
       load(logits.data(), args.logits.as<const char>() + row * bytes, args.logits.dtype, 1, vocab);
-      args.out.as<int64_t>()[row] = Row(args, row).draw(logits, candidates);
+      args.out.as<int64_t>()[row] = Row(args, row).draw(logits, candidates, sorted);
     }
   });
   for (int64_t row = 0; row < args.out.numel(); ++row)

@@ -191,30 +191,33 @@ __device__ __forceinline__ void load_normalised_x(T* to, const MmaRows<T>& p, in
   constexpr int kRuns = kNormRuns<T>, kRunsOfChunk = kChunk / kRun<T>;
   const Team team(p.norm.lanes);
   const int teams = kThreads / team.lanes, mine = thread_of_part() / team.lanes;
+  const int first_of_warp = thread_of_part() / kWarp * kWarp / team.lanes;
   for (int first = 0; first < kGroup; first += teams) {
     const int row = first + mine;
+    const auto place = [&](int run) {
+      const int chunk = run / kRunsOfChunk - first_chunk;
+      const bool here = row < kGroup && chunk >= 0 && chunk < kChunksOfBlock;
+      return here ? to + x_position(row, chunk) + run % kRunsOfChunk * kRun<T> : nullptr;
+    };
     const bool live = row < kGroup && first_row + row < p.m;
     const T* const from = live ? p.x + (first_row + row) * p.x_row : p.x;
     const FixedCut<T, int> cut(from, live ? p.k : 0, team);
-    HeldRow<T, kRuns> held;
-    held.load(from, cut, team, T(0));
-    const HeldWeights<T, kRuns> weights(p.norm.weights, cut, team);
-    const Statistics<C> statistics =
-        statistics_of<T>(held, cut, p.norm.centred, p.norm.eps, p.norm.one_nth, team, static_cast<C*>(nullptr));
-    if (row >= kGroup) continue;
-    const auto place = [&](int run) {
-      const int chunk = run / kRunsOfChunk - first_chunk;
-      return chunk >= 0 && chunk < kChunksOfBlock ? to + x_position(row, chunk) + run % kRunsOfChunk * kRun<T> : nullptr;
-    };
+    if (first_row + first + first_of_warp < p.m) {  // else the warp has no row
+      const HeldWeights<T, kRuns> weights(p.norm.weights, cut, team);
+      HeldRow<T, kRuns> held;
+      held.load(from, cut, team, T(0));
+      const Statistics<C> statistics =
+          statistics_of<T>(held, cut, p.norm.centred, p.norm.eps, p.norm.one_nth, team, static_cast<C*>(nullptr));
 #pragma unroll
-    for (int k = 0; k < kRuns; ++k) {
-      const int run = team.lane + k * team.lanes;
-      T* const into = run < cut.body ? place(run) : nullptr;
-      if (into == nullptr) continue;
+      for (int k = 0; k < kRuns; ++k) {
+        const int run = team.lane + k * team.lanes;
+        T* const into = run < cut.body ? place(run) : nullptr;
+        if (into == nullptr) continue;
 #pragma unroll
-      for (int e = 0; e < kRun<T>; ++e) held.body[k][e] = statistics.normal(held.body[k][e]);
-      weights.apply(held.body[k], k);
-      *reinterpret_cast<uint4*>(into) = pack<T>(held.body[k]);
+        for (int e = 0; e < kRun<T>; ++e) held.body[k][e] = statistics.normal(held.body[k][e]);
+        weights.apply(held.body[k], k);
+        *reinterpret_cast<uint4*>(into) = pack<T>(held.body[k]);
+      }
     }
     for (int run = cut.body + team.lane; run < (first_chunk + kChunksOfBlock) * kRunsOfChunk; run += team.lanes)
       if (T* const into = place(run); into != nullptr) *reinterpret_cast<uint4*>(into) = uint4{};
@@ -242,7 +245,7 @@ __device__ __forceinline__ void multiply_stage(float (&sums)[kGroups][4], const 
 /// The elements of a tile's result that a thread stores: one of each kThreads, in rows that the parts share out.
 template <class T, int kGroups>
 struct Own {
-  static constexpr int kCount = std::max(1, kGroups * kGroup * kTile / kThreads);
+  static constexpr int kCount = std::max(1, kGroups* kGroup* kTile / kThreads);
   const MmaRows<T>& p;
   const int first_row, column, rank, shares;
   float bias = 0, addend[kCount] = {};
@@ -474,17 +477,17 @@ void launch(const MmaRows<T>& p, Stream stream) {
   if (kMostShared > 48 << 10) allow_shared_once<multiply_rows<T, Way>>(stream.device.index, kMostShared);
   const int64_t row_blocks = ceil_div(p.m, Way::kRows);
   const int of_cluster = Way::kInBlock ? 1 : p.parts;
-  const int64_t resident = int64_t{lorry::cuda::properties(stream.device.index).multiprocessors} * Way::kBlocks /
-                           (of_cluster * row_blocks);
+  const int64_t resident =
+      int64_t{lorry::cuda::properties(stream.device.index).multiprocessors} * Way::kBlocks / (of_cluster * row_blocks);
   const int64_t across = std::clamp<int64_t>(resident, 1, ceil_div(p.n, kTile));
-  lorry::cuda::launch(
-      stream,
-      {.grid = dim3(static_cast<unsigned>(across), static_cast<unsigned>(of_cluster), static_cast<unsigned>(row_blocks)),
-       .block = Way::kThreadsOfBlock,
-       .shared_bytes = Way::shared(sizeof(T), p.parts),
-       .cluster = dim3(1, static_cast<unsigned>(of_cluster), 1),
-       .programmatic = true},
-      multiply_rows<T, Way>, p);
+  lorry::cuda::launch(stream,
+                      {.grid = dim3(static_cast<unsigned>(across), static_cast<unsigned>(of_cluster),
+                                    static_cast<unsigned>(row_blocks)),
+                       .block = Way::kThreadsOfBlock,
+                       .shared_bytes = Way::shared(sizeof(T), p.parts),
+                       .cluster = dim3(1, static_cast<unsigned>(of_cluster), 1),
+                       .programmatic = true},
+                      multiply_rows<T, Way>, p);
 }
 
 /// The rows of x in a block, in groups: the fewest that make no more than two blocks for each multiprocessor. Fewer

@@ -4,7 +4,7 @@
 //
 // Who computes it is chosen by the size of the batch. Few queries: a cluster of up to 8 blocks for each head of each
 // row, in which a warp has at least one lane; the first block collects the sums from the others' shared memory. Many:
-// one block of 8 warps. Long batches: a block takes four rows, and if they are of one sequence reads its keys once for all four.
+// one block of up to 4 warps. Long batches: a block takes four rows, and if they are of one sequence reads its keys once for all four.
 //
 // Reads each key and value once (16 bytes an access where d, strides and addresses allow it) for each query head: heads
 // that share them read them from the caches. A warp has 8 accesses a thread in flight, or
@@ -371,6 +371,9 @@ __device__ __forceinline__ void attend_one(const Problem<typename R::T>& p, int3
   attend<R, 1>(p, row, head, position, blocks);
 }
 
+constexpr int kMostWarps = 4;               ///< of a block
+constexpr int kWarpsOfMultiprocessor = 16;  ///< registers allow no more
+/// What kernels are compiled for: with the true bound of 128 threads they use more registers.
 constexpr int kMostThreads = 256;
 
 /// What a cluster computes. Heads of a row are neighbours, and read neighbouring memory at the same time.
@@ -427,6 +430,14 @@ int blocks_of_query(int64_t count, int device) {
   return blocks;
 }
 
+/// The warps of a block: the most with which all blocks run at the same time; kMostWarps if even small ones do not.
+int warps_of_block(int64_t blocks, int device) {
+  for (int warps = kMostWarps; warps > 0; warps /= 2)
+    if (blocks <= int64_t{lorry::cuda::properties(device).multiprocessors} * (kWarpsOfMultiprocessor / warps))
+      return warps;
+  return kMostWarps;
+}
+
 template <class R, bool kTiles>
 void launch_as(const Problem<typename R::T>& p, Stream stream) {
   constexpr int64_t kQueries = kTiles ? kTile : 1;
@@ -447,7 +458,7 @@ void launch_as(const Problem<typename R::T>& p, Stream stream) {
   require<ShapeError>(count <= INT32_MAX, "too many rows for cuda; got {}", p.rows.n);
   lorry::cuda::launch(stream,
                       {.grid = static_cast<unsigned>(count),
-                       .block = static_cast<unsigned>(std::min(kLanes / blocks * kWarp, kMostThreads)),
+                       .block = static_cast<unsigned>(warps_of_block(count, device) * kWarp),
                        .shared_bytes = static_cast<size_t>(shared),
                        .cluster = {static_cast<unsigned>(blocks), 1, 1},
                        .programmatic = true},

@@ -1,7 +1,7 @@
-// The next token. A cluster of 8 blocks draws a row's token without sorting the row: the weights are summed in buckets
-// of neighbouring logits, and only the bucket in which a bound falls is looked at closely. A bound is a number of
-// tokens (top_k) or a sum of weights (top_p, the draw). Weights are integers (formula/tokens.h), so sums are exact in
-// any order.
+// The next token. A cluster of 8 blocks draws a row's token. The bounds, a number of tokens (top_k) and a sum of weights
+// (top_p), are found without sorting the row: the weights are summed in buckets of neighbouring logits, and only the
+// bucket in which a bound falls is looked at closely. Then the weights of the tokens that are left are summed by index.
+// Weights are integers (formula/tokens.h), so sums are exact in any order.
 //
 // A cluster holds a row of up to 65,536 logits of 16 bits, and reads it once. Longer ones it reads twice for the
 // buckets, from the cache the second time, and once more for each bound.
@@ -32,7 +32,7 @@ constexpr int kThreads = 512, kWarps = kThreads / kWarp;
 constexpr int kBuckets = 1024, kEach = kBuckets / kThreads;
 constexpr int kFew = kThreads;  ///< tokens that are put in order at once
 constexpr int kMostBlocks = 8;
-constexpr int kAtOnce = 8;  ///< logits that a thread has in flight
+constexpr int kAtOnce = 8;               ///< logits that a thread has in flight
 constexpr int64_t kMostHeld = 16 << 10;  ///< bytes of logits in shared memory: 4 blocks of a multiprocessor have room
 
 template <class T>
@@ -42,7 +42,7 @@ struct Problem {
   const float *temperature, *top_p;
   const int32_t* top_k;
   const double* uniform;
-  int64_t step;  ///< from row to row of the logits
+  int64_t step;          ///< from row to row of the logits
   int32_t vocab, chunk;  ///< chunk: of a block
   bool held;             ///< whether a block's logits have room in its dynamic shared memory
   AssertSite site;
@@ -89,7 +89,7 @@ struct Memory {
   Extent extent, warp_extent[kWarps];
   uint64_t warp_weight[kWarps];
   uint32_t warp_count[kWarps];
-  uint64_t found_order, found_weight;
+  uint64_t found_order, found_weight, block_weight;
 };
 static_assert(sizeof(Memory) <= 48 << 10);
 
@@ -128,16 +128,11 @@ class Row {
     return true;
   }
 
-  __device__ int64_t draw(int32_t top_k, float top_p, double uniform) {
-    if (formula::token_limit(temperature_, top_k, INT64_MAX) == 1) return token(likeliest_);
-    fill(m_.row, [&](float x, uint64_t) { return bucket(x); });
-    const auto all = int64_t{m_.row.count[kBuckets - 1]};
-    const int64_t limit = formula::token_limit(temperature_, top_k, all);
-    const uint64_t total =
-        limit < all ? find({static_cast<uint64_t>(limit), true}).weight : m_.row.weight[kBuckets - 1];
-    const uint64_t mass = formula::token_mass(top_p, total);
-    const uint64_t selected = mass < total ? find({mass, false}).weight : total;
-    return token(find({formula::token_point(uniform, selected) + 1, false}).order);
+  /// Writes the drawn token. One thread of one of the blocks does.
+  __device__ void draw(int64_t* out, int32_t top_k, float top_p, double uniform) {
+    const int64_t limit = formula::token_limit(temperature_, top_k, INT64_MAX);
+    if (limit != 1) return pick(out, limit < INT64_MAX || top_p < 1 ? last_of(top_k, top_p) : UINT64_MAX, uniform);
+    if (rank_ == 0 && threadIdx.x == 0) *out = token(likeliest_);
   }
 
  private:
@@ -154,7 +149,8 @@ class Row {
       for (int k = 0; k < kAtOnce; ++k)
         if (first + k * kThreads < end_) to[first + k * kThreads - begin_] = x[k];
     }
-    logits_ = to - begin_;  // each thread reads what it has written
+    logits_ = to - begin_;
+    __syncthreads();
   }
 
   static __device__ int64_t token(uint64_t order) { return static_cast<uint32_t>(order); }
@@ -166,6 +162,54 @@ class Row {
   /// Rises as the logit falls.
   __device__ int bucket(float x) const {
     return min(kBuckets - 1, static_cast<int>((largest_ - x) * scale_));  // NaN, of infinite logits, becomes 0
+  }
+
+  /// The order of the last token that top_k and top_p leave.
+  __device__ uint64_t last_of(int32_t top_k, float top_p) {
+    fill(m_.row, [&](float x, uint64_t) { return bucket(x); });
+    const auto all = int64_t{m_.row.count[kBuckets - 1]};
+    const int64_t limit = formula::token_limit(temperature_, top_k, all);
+    Place last{UINT64_MAX, m_.row.weight[kBuckets - 1]};
+    if (limit < all) last = find({static_cast<uint64_t>(limit), true});
+    const uint64_t mass = formula::token_mass(top_p, last.weight);
+    return mass < last.weight ? find({mass, false}).order : last.order;
+  }
+
+  /// Draws among the tokens up to `last`, by index. Each thread has neighbouring tokens.
+  __device__ void pick(int64_t* out, uint64_t last, double uniform) {
+    const int thread = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
+    const int32_t each = (end_ - begin_ + kThreads - 1) / kThreads;
+    const int32_t first = min(end_, begin_ + static_cast<int32_t>(threadIdx.x) * each), end = min(end_, first + each);
+    const auto weight_of = [&](int32_t i) {
+      const float x = static_cast<float>(logits_[i]);
+      return x > -HUGE_VALF && formula::token_order(x, static_cast<uint32_t>(i)) <= last ? weight(x) : 0u;
+    };
+    uint64_t mine = 0;
+    for (int32_t i = first; i < end; ++i) mine += weight_of(i);
+    uint64_t before = sum_up(mine, kWarp) - mine;  // the weight of the tokens before the thread's
+    if (thread == kWarp - 1) m_.warp_weight[warp] = before + mine;
+    __syncthreads();
+    const uint64_t of_warp = thread < kWarps ? m_.warp_weight[thread] : 0, up_to_warp = sum_up(of_warp, kWarps);
+    before += __shfl_sync(kWholeWarp, up_to_warp - of_warp, warp);
+    if (threadIdx.x == kWarps - 1) m_.block_weight = up_to_warp;
+    cluster_sync();
+    const uint64_t of_block = thread < blocks_ ? *in_block(&m_.block_weight, static_cast<uint32_t>(thread)) : 0,
+                   up_to_block = sum_up(of_block, kMostBlocks);
+    before += __shfl_sync(kWholeWarp, up_to_block - of_block, rank_);
+    const uint64_t point = formula::token_point(uniform, __shfl_sync(kWholeWarp, up_to_block, kMostBlocks - 1));
+    if (point < before || point >= before + mine) return;
+    int32_t i = first;
+    while ((before += weight_of(i)) <= point) ++i;
+    *out = i;
+  }
+
+  /// The sum over the lanes up to this one. Only the first `lanes`, a power of two, need be right.
+  static __device__ uint64_t sum_up(uint64_t x, int lanes) {
+    for (int step = 1; step < lanes; step *= 2) {
+      const uint64_t lower = __shfl_up_sync(kWholeWarp, x, step);
+      if (static_cast<int>(threadIdx.x) % kWarp >= step) x += lower;
+    }
+    return x;
   }
 
   /// Calls f(logit, order) for the block's tokens with a logit.
@@ -392,12 +436,12 @@ __global__ __launch_bounds__(kThreads) void sample_rows(const __grid_constant__ 
   __shared__ __align__(16) unsigned char bytes[sizeof(Memory)];
   const int64_t index = blockIdx.x / static_cast<unsigned>(blocks);
   Row<T> row(p, index, blocks, *reinterpret_cast<Memory*>(bytes));
-  const bool possible = row.look();
-  const int64_t token = possible ? row.draw(p.top_k[index], p.top_p[index], p.uniform[index]) : 0;
-  if (cluster_rank() == 0 && threadIdx.x == 0) {
-    p.out[index] = token;
+  if (row.look()) {
+    row.draw(p.out + index, p.top_k[index], p.top_p[index], p.uniform[index]);
+  } else if (cluster_rank() == 0 && threadIdx.x == 0) {
     constexpr int64_t kNaN = 0x7ff8000000000000;  // 0 / 0: the probabilities of the row
-    if (!possible) p.site.report(DeviceAssert::probability, kNaN, 0, 0);
+    p.out[index] = 0;
+    p.site.report(DeviceAssert::probability, kNaN, 0, 0);
   }
   cluster_sync();
 }
