@@ -45,6 +45,7 @@ constexpr int kMostParts = 8;  ///< the largest portable cluster
 constexpr int kTile = 16;      ///< rows of weight
 constexpr int kGroup = 8;      ///< rows of x in one matrix instruction
 static_assert(kFewRows == kGroup);
+constexpr int kMostNormal = kNormRuns<Float16> * kRun<Float16> * 32;  ///< elements of the longest row that a warp holds
 constexpr int kMostGroups = 8;
 constexpr int kXRow = kChunksOfBlock * kChunk;  ///< elements of x in a row in shared memory
 constexpr int kSumRow = 20;                     ///< floats; free of bank conflicts
@@ -184,14 +185,42 @@ __device__ __forceinline__ void load_x(T* to, const MmaRows<T>& p, int first_row
   }
 }
 
+/// Rows and weights of a norm in shared memory.
+template <class T>
+struct NormSpace {
+  T rows[kGroup][kMostNormal], weight[kMostNormal], bias[kMostNormal];
+};
+constexpr int kNormSpace = (kGroup + 2) * kMostNormal;  ///< its elements
+
+/// Brings the rows that are to be normalised, and the norm's weights, to shared memory. Loads to registers would wait
+/// for those of the product's weights.
+template <class T>
+__device__ __forceinline__ void load_raw_x(NormSpace<T>& to, const MmaRows<T>& p, int first_row) {
+  constexpr int kRunsOfRow = kMostNormal / kRun<T>, kRowsAtOnce = kThreads / kRunsOfRow;
+  static_assert(kRowsAtOnce >= 2);
+  const int row = thread_of_part() / kRunsOfRow, at = thread_of_part() % kRunsOfRow * kRun<T>;
+  if (at < p.k) {
+    for (int r = row; r < kGroup && first_row + r < p.m; r += kRowsAtOnce)
+      start_copy(&to.rows[r][at], p.x + (first_row + r) * p.x_row + at, true);
+    const T* const from = row == 0 ? p.norm.weights.weight : row == 1 ? p.norm.weights.bias : nullptr;
+    if (from != nullptr) start_copy((row == 0 ? to.weight : to.bias) + at, from + at, true);
+  }
+  wait_for_copies();
+  __syncthreads();
+}
+
 /// The same for the only stage of rows that are normalised. A warp, or part of it, holds a row.
 template <class T>
-__device__ __forceinline__ void load_normalised_x(T* to, const MmaRows<T>& p, int first_row, int first_chunk) {
+__device__ __forceinline__ void load_normalised_x(T* to, NormSpace<T>& space, const MmaRows<T>& p, int first_row,
+                                                  int first_chunk) {
   using C = Accumulate<T>;
   constexpr int kRuns = kNormRuns<T>, kRunsOfChunk = kChunk / kRun<T>;
+  load_raw_x(space, p, first_row);
   const Team team(p.norm.lanes);
   const int teams = kThreads / team.lanes, mine = thread_of_part() / team.lanes;
   const int first_of_warp = thread_of_part() / kWarp * kWarp / team.lanes;
+  const NormWeights<T> weights{p.norm.weights.weight == nullptr ? nullptr : space.weight,
+                               p.norm.weights.bias == nullptr ? nullptr : space.bias};
   for (int first = 0; first < kGroup; first += teams) {
     const int row = first + mine;
     const auto place = [&](int run) {
@@ -200,12 +229,16 @@ __device__ __forceinline__ void load_normalised_x(T* to, const MmaRows<T>& p, in
       return here ? to + x_position(row, chunk) + run % kRunsOfChunk * kRun<T> : nullptr;
     };
     const bool live = row < kGroup && first_row + row < p.m;
-    const T* const from = live ? p.x + (first_row + row) * p.x_row : p.x;
-    const FixedCut<T, int> cut(from, live ? p.k : 0, team);
+    const FixedCut<T, int> cut(nullptr, live ? p.k : 0, team);
     if (first_row + first + first_of_warp < p.m) {  // else the warp has no row
-      const HeldWeights<T, kRuns> weights(p.norm.weights, cut, team);
       HeldRow<T, kRuns> held;
-      held.load(from, cut, team, T(0));
+      held.edge = 0;
+#pragma unroll
+      for (int k = 0; k < kRuns; ++k) {
+        const int run = team.lane + k * team.lanes;
+        unpack<T>(run < cut.body ? *reinterpret_cast<const uint4*>(&space.rows[row][run * kRun<T>]) : uint4{},
+                  held.body[k]);
+      }
       const Statistics<C> statistics =
           statistics_of<T>(held, cut, p.norm.centred, p.norm.eps, p.norm.one_nth, team, static_cast<C*>(nullptr));
 #pragma unroll
@@ -215,7 +248,7 @@ __device__ __forceinline__ void load_normalised_x(T* to, const MmaRows<T>& p, in
         if (into == nullptr) continue;
 #pragma unroll
         for (int e = 0; e < kRun<T>; ++e) held.body[k][e] = statistics.normal(held.body[k][e]);
-        weights.apply(held.body[k], k);
+        weights.apply(held.body[k], run * kRun<T>, true);
         *reinterpret_cast<uint4*>(into) = pack<T>(held.body[k]);
       }
     }
@@ -367,10 +400,12 @@ struct Way {
   /// Of a multiprocessor. A thread that normalises needs more registers.
   static constexpr int kBlocks = parts > 1 ? 1 : groups <= 4 && !norm ? 3 : 2;
 
+  /// In shared memory, before the sums: x, and what a norm needs.
+  static constexpr int kElements = kParts * kRows * kXRow + (kNorm ? kNormSpace : 0);
   /// Bytes of shared memory of a block, for this many parts in all.
   static constexpr size_t shared(size_t element, int all_parts) {
     const int places = all_parts == 1 ? 0 : kInBlock ? all_parts * kRows : kRows + all_parts - 1;
-    return element * kParts * kRows * kXRow + sizeof(float) * static_cast<size_t>(kParts * kSums + places * kTile);
+    return element * kElements + sizeof(float) * static_cast<size_t>(kParts * kSums + places * kTile);
   }
 };
 
@@ -385,7 +420,7 @@ __global__ void __launch_bounds__(Way::kThreadsOfBlock, Way::kBlocks)
   const int part = kInBlock ? static_cast<int>(threadIdx.x) / kThreads : static_cast<int>(blockIdx.y);
   const int own_part = kInBlock ? part : 0, shares = kInBlock ? 1 : p.parts;
   T* const all_x = reinterpret_cast<T*>(shared);
-  float* const all_sums = reinterpret_cast<float*>(all_x + Way::kParts * kRows * kXRow);
+  float* const all_sums = reinterpret_cast<float*>(all_x + Way::kElements);
   T* const x = all_x + own_part * kRows * kXRow;
   float* const sums_of_warps = all_sums + own_part * kSums;
   float* const places = all_sums + Way::kParts * kSums;
@@ -407,7 +442,8 @@ __global__ void __launch_bounds__(Way::kThreadsOfBlock, Way::kBlocks)
       if (p.stages > 1 || tile == first_tile) {
         if (p.stages > 1) __syncthreads();
         if constexpr (Way::kNorm)
-          load_normalised_x(x, p, first_row, first_chunk(stage));
+          load_normalised_x(x, *reinterpret_cast<NormSpace<T>*>(all_x + kRows * kXRow), p, first_row,
+                            first_chunk(stage));
         else
           load_x<kGroups>(x, p, first_row, first_chunk(stage));
         __syncthreads();
@@ -556,7 +592,8 @@ bool set_norm(MmaRows<T>& p, const LinearRowsArgs& args, const LinearRowsNeighbo
   if (with.norm == LinearRowsNeighbours::no_norm) return true;
   const RowPlan plan = plan_norm<T>(p.k, false);
   if (args.out.size(0) > kFewRows || plan.lanes > kWarp || plan.runs > kNormRuns<T> || p.stages > 1 || !p.x_in_runs ||
-      !in_runs(p.weight, p.weight_row, p.weight_column, p.k))
+      !in_runs(p.weight, p.weight_row, p.weight_column, p.k) || !aligned16(with.norm_weight.data) ||
+      !aligned16(with.norm_bias.data))
     return false;
   p.norm = {.weights = {with.norm_weight.as<const T>(), with.norm_bias.as<const T>()},
             .lanes = plan.lanes,
