@@ -154,7 +154,8 @@ void join_operators(const Graph& graph, std::vector<Unit>& units, const std::vec
   Neighbours all(graph, units);
   for (const std::vector<int32_t>& nodes : products) {
     int64_t bytes_saved = 0;
-    for (size_t i = 0; i + 1 < nodes.size(); ++i) bytes_saved += 2 * all.bytes(all.result(nodes[i]));
+    for (size_t i = 0; i + 1 < nodes.size(); ++i)
+      if (all.node(nodes[i + 1]).op != Op::paged_write) bytes_saved += 2 * all.bytes(all.result(nodes[i]));
     Unit& unit = all.join(nodes);
     unit.kind = Unit::joined;
     unit.bytes_saved = bytes_saved;
@@ -171,7 +172,7 @@ void join_operators(const Graph& graph, std::vector<Unit>& units, const std::vec
 void run_joined(const Graph& graph, const Unit& unit, Evaluation& evaluation, int32_t step) {
   const auto node = [&](size_t i) { return &graph.nodes[static_cast<size_t>(unit.nodes[i])]; };
   if (is_product_of_rows(graph, unit))
-    run_product_of_rows(graph, unit, evaluation);
+    run_product_of_rows(graph, unit, evaluation, step);
   else if (node(0)->op == Op::cross_entropy)
     run_cross_entropy(*node(0), *node(1), evaluation, step);
   else if (node(0)->op == Op::embedding_backward)

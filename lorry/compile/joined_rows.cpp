@@ -22,8 +22,11 @@ class Finder {
       std::vector<int32_t> nodes;
       if (const int32_t norm = norm_before(n); norm >= 0) nodes.push_back(norm);
       nodes.push_back(n);
-      if (const int32_t after = operator_after(n); after >= 0) nodes.push_back(after);
-      if (nodes.size() == 1 || units_.host_is_called_between(nodes)) continue;
+      if (const int32_t after = operator_after(n); after >= 0)
+        nodes.push_back(after);
+      else if (const int32_t write = write_after(n); write >= 0)
+        nodes.push_back(write);
+      if (nodes.size() == 1 || units_.host_is_called_between(nodes) || !units_.may_join(nodes)) continue;
       for (const int32_t node : nodes) taken_[static_cast<size_t>(node)] = true;
       found_.push_back(std::move(nodes));
     }
@@ -52,7 +55,8 @@ class Finder {
     const Argument& x = units_.node(n).arguments[0];
     if (x.kind != Argument::value || !has_few_rows(n)) return -1;
     const int32_t maker = units_.value(x.value_index).node;
-    if (maker < 0 || is_taken(maker) || !units_.reads_whole(x, x.value_index) || !is_read_once(x.value_index)) return -1;
+    if (maker < 0 || is_taken(maker) || !units_.reads_whole(x, x.value_index) || !is_read_once(x.value_index))
+      return -1;
     const Node& norm = units_.node(maker);
     if (!is_norm(norm) || norm.form != Node::pure || norm.results[0] != x.value_index ||
         attribute<int64_t>(norm, 0) != 1)
@@ -71,9 +75,34 @@ class Finder {
     if (is_taken(after) || node.form != Node::pure || node.results[0] < 0) return -1;
     const Value &x = units_.value(v), &result = units_.value(node.results[0]);
     if (result.layout != x.layout || result.dtype != x.dtype) return -1;
-    const bool fits = node.op == Op::gelu_tanh ? units_.reads_whole(node.arguments[0], v)
-                                               : node.op == Op::add && has_few_rows(n) && units_.addend(node, v) != nullptr;
+    const bool fits = node.op == Op::gelu_tanh
+                          ? units_.reads_whole(node.arguments[0], v)
+                          : node.op == Op::add && has_few_rows(n) && units_.addend(node, v) != nullptr;
     return fits ? after : -1;
+  }
+
+  /// The node that stores columns of a product in a cache; -1 if there is none.
+  int32_t write_after(int32_t n) const {
+    const int32_t v = units_.result(n);
+    if (!has_few_rows(n) || units_.value(v).layout.rank != 2) return -1;
+    for (const int32_t after : units_.readers(v)) {
+      const Node& node = units_.node(after);
+      if (node.op != Op::paged_write || node.form != Node::in_place || is_taken(after)) continue;
+      const auto is_i32 = [](const Argument& x) { return x.window.layout.is_contiguous(); };
+      if (are_columns(node.arguments[2], v) && are_columns(node.arguments[3], v) &&
+          std::all_of(node.arguments.begin() + 4, node.arguments.end(), is_i32))
+        return after;
+    }
+    return -1;
+  }
+  /// Whether heads [rows, heads, d] are neighbouring columns of a product.
+  bool are_columns(const Argument& x, int32_t v) const {
+    const Layout &heads = x.window.layout, &product = units_.value(v).layout;
+    if (x.kind != Argument::value || x.value_index != v || heads.rank != 3) return false;
+    const int64_t width = heads.sizes[1] * heads.sizes[2], first = x.window.offset;
+    return heads == Layout::strided({product.sizes[0], heads.sizes[1], heads.sizes[2]},
+                                    {product.sizes[1], heads.sizes[2], 1}) &&
+           first >= 0 && first + width <= product.sizes[1];
   }
 
   const Neighbours& units_;
@@ -90,11 +119,11 @@ std::vector<std::vector<int32_t>> products_of_rows(const Graph& graph) {
 }
 
 bool is_product_of_rows(const Graph& graph, const Unit& unit) {
-  return std::ranges::any_of(
-      unit.nodes, [&](int32_t n) { return graph.nodes[static_cast<size_t>(n)].op == Op::linear_rows; });
+  return std::ranges::any_of(unit.nodes,
+                             [&](int32_t n) { return graph.nodes[static_cast<size_t>(n)].op == Op::linear_rows; });
 }
 
-void run_product_of_rows(const Graph& graph, const Unit& unit, Evaluation& evaluation) {
+void run_product_of_rows(const Graph& graph, const Unit& unit, Evaluation& evaluation, int32_t step) {
   LinearRowsWith with;
   Tensor x, weight, bias;
   int32_t result = -1;
@@ -113,6 +142,16 @@ void run_product_of_rows(const Graph& graph, const Unit& unit, Evaluation& evalu
       weight = read(1), bias = read(2);
     } else if (node.op == Op::gelu_tanh) {
       with.gelu = true;
+    } else if (node.op == Op::paged_write) {
+      const std::vector<Tensor> caches = evaluation.targets(node, step);
+      with.cache = {.k_cache = caches[0],
+                    .v_cache = caches[1],
+                    .block_table = read(4),
+                    .slots = read(5),
+                    .positions = read(6),
+                    .k = node.arguments[2].window.offset,
+                    .v = node.arguments[3].window.offset};
+      continue;
     } else {
       const Argument& first = node.arguments[0];
       with.addend = read(first.kind == Argument::value && first.value_index == result ? 1 : 0);

@@ -3,10 +3,10 @@
 // Products of rows (Op::linear_rows) with the operators before and after them, run by one kernel with the bits of the
 // operators:
 //
-//   layer_norm or rms_norm -> linear_rows -> gelu (its tanh form), or -> add
+//   layer_norm or rms_norm -> linear_rows -> gelu (its tanh form), -> add, or -> paged_write
 //
-// each of the three where it is there; the norm and the addition for few rows only (kernels::MatmulKernels::few_rows). A
-// decode step of a GPT consists of these and of attention.
+// each of the three where it is there; all but GELU for few rows only (kernels::MatmulKernels::few_rows). A decode step
+// of a GPT consists of these and of attention.
 
 #include <vector>
 
@@ -21,6 +21,6 @@ std::vector<std::vector<int32_t>> products_of_rows(const trace::Graph& graph);
 /// Whether the nodes of a joined unit are such a product.
 bool is_product_of_rows(const trace::Graph& graph, const Unit& unit);
 /// Runs it as a step.
-void run_product_of_rows(const trace::Graph& graph, const Unit& unit, trace::Evaluation& evaluation);
+void run_product_of_rows(const trace::Graph& graph, const Unit& unit, trace::Evaluation& evaluation, int32_t step);
 
 }  // namespace lorry::compiler

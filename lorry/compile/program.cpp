@@ -32,6 +32,15 @@ trace::Overwrites overwritten_by(const Graph& graph, const std::vector<Unit>& un
       const Node& node = graph.nodes[static_cast<size_t>(unit.nodes[0])];
       return !node.targets.empty() && overwrites(node, old, made);
     }
+    if (unit.kind == Unit::joined && is_product_of_rows(graph, unit)) {
+      // Its last node may write a cache; the others read before and while it does.
+      const auto reads = [&](const Argument& x) { return x.kind == Argument::value && x.value_index == old; };
+      const Node& last = graph.nodes[static_cast<size_t>(unit.nodes.back())];
+      return !last.targets.empty() && overwrites(last, old, made) &&
+             std::none_of(unit.nodes.begin(), unit.nodes.end() - 1, [&](int32_t n) {
+               return std::ranges::any_of(graph.nodes[static_cast<size_t>(n)].arguments, reads);
+             });
+    }
     if (unit.kind == Unit::product || unit.kind == Unit::joined) return false;
     const Value& memory = graph.values[static_cast<size_t>(old)];
     for (size_t i = 0; i < unit.inputs.size(); ++i) {

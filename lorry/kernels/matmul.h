@@ -9,6 +9,7 @@
 #include "lorry/device/choices.h"
 #include "lorry/device/stream.h"
 #include "lorry/kernels/common/array.h"
+#include "lorry/kernels/paged.h"
 
 namespace lorry::kernels {
 
@@ -56,15 +57,24 @@ struct LinearRowsArgs {
   Array out, x, weight, bias;
 };
 
+/// Columns of a product that are also stored in a paged cache, as PagedWrite stores keys and values [m, heads, d].
+struct CacheColumns {
+  Array k_cache, v_cache;  ///< [blocks, block_size, heads, d], any strides; absent: nothing is stored
+  PagedRows rows;          ///< of the product
+  int64_t k = 0, v = 0;    ///< the first of heads * d columns each
+};
+
 /// What linear_rows does beside multiplying, in one kernel, with the bits of the operators one after the other: x is
-/// normalised before (NormArgs in kernels/rowwise.h), and the result goes through GELU, or is added to, after.
+/// normalised before (NormArgs in kernels/rowwise.h); the result goes through GELU, is added to, or is stored in a cache
+/// too. The last three exclude each other.
 struct LinearRowsNeighbours {
   enum Norm : uint8_t { no_norm, layer_norm, rms_norm };
   Norm norm = no_norm;
   Array norm_weight, norm_bias;  ///< contiguous [k]; each may be absent
   double eps = 0;
   bool gelu = false;  ///< its tanh form
-  Array addend = {};  ///< [m, n] with a unit stride in its rows; may be absent, and is if there is GELU
+  Array addend = {};  ///< [m, n] with a unit stride in its rows; may be absent
+  CacheColumns cache = {};
 };
 
 struct MatmulKernels {
@@ -79,7 +89,7 @@ struct MatmulKernels {
   /// linear_rows with neighbours. out may be the addend. Returns false, without having enqueued anything, where one
   /// kernel cannot do it. Null: the device has no such kernel.
   bool (*linear_rows_with)(const LinearRowsArgs&, const LinearRowsNeighbours&, Stream) = nullptr;
-  int64_t few_rows = 0;  ///< up to so many, a norm or an addend in linear_rows_with costs less than by itself
+  int64_t few_rows = 0;  ///< up to so many, norms, addends and caches cost less in linear_rows_with than by themselves
 };
 
 /// Whether the matrix in the last two dimensions can be read in place: one of its strides is 1, and the other is at

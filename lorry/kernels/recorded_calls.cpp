@@ -49,7 +49,10 @@ void visit(AddressVisitor& v, const AttentionGrads& x) {
 }
 void visit(AddressVisitor& v, const RotaryArgs& x) { v(x.out.data, x.x.data, x.cos.data, x.sin.data); }
 void visit(AddressVisitor& v, const LinearRowsArgs& x) { v(x.out.data, x.x.data, x.weight.data, x.bias.data); }
-void visit(AddressVisitor& v, const LinearRowsNeighbours& x) { v(x.norm_weight.data, x.norm_bias.data, x.addend.data); }
+void visit(AddressVisitor& v, const LinearRowsNeighbours& x) {
+  v(x.norm_weight.data, x.norm_bias.data, x.addend.data, x.cache.k_cache.data, x.cache.v_cache.data,
+    x.cache.rows.block_table.data, x.cache.rows.slots.data, x.cache.rows.positions.data);
+}
 void visit(AddressVisitor& v, const PagedRows& x) { v(x.block_table.data, x.slots.data, x.positions.data); }
 void visit(AddressVisitor& v, const PagedWrite& x) {
   v(x.k_cache.data, x.v_cache.data, x.k.data, x.v.data);

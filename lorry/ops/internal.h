@@ -44,6 +44,11 @@ inline void announce_host_read(const Tensor& x, std::string_view remedy = "read 
 
 // ---- products -------------------------------------------------------------------------------------------------------
 
+/// Columns of a product that paged_write stores too: keys and values [rows, heads, d] from columns k and v on.
+struct CacheWrite {
+  Tensor k_cache, v_cache, block_table, slots, positions;  ///< as paged_write takes them; i32 ones contiguous
+  int64_t k = 0, v = 0;
+};
 /// What one kernel does with a product of rows (ops/batch_invariant.h).
 struct LinearRowsWith {
   kernels::LinearRowsNeighbours::Norm norm = kernels::LinearRowsNeighbours::no_norm;
@@ -51,11 +56,12 @@ struct LinearRowsWith {
   double eps = 0;
   bool gelu = false;
   Tensor addend;  ///< contiguous, of the result's sizes; may be undefined
+  std::optional<CacheWrite> cache;
 };
-/// norm(x) @ weight^T + bias, then GELU (its tanh form), or plus addend, with the bits of the operators in the
-/// BatchInvariant mode. Runs them one by one where one kernel cannot.
+/// norm(x) @ weight^T + bias, then one of these: GELU (its tanh form), plus addend, or stored in a cache too, with the
+/// bits of the operators in the BatchInvariant mode. Runs them one by one where one kernel cannot.
 Tensor linear_rows_with(const Tensor& x, const Tensor& weight, const Tensor& bias, const LinearRowsWith& with);
-/// The most rows with which a norm or an addend is better computed so than by itself; none: there is no kernel.
+/// The most rows with which a norm, an addend or a cache is better left to it; none: there is no kernel.
 std::optional<int64_t> rows_of_linear_rows_with(DType dtype, Device device);
 
 // ---- gradients ------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@
 #include "lorry/ops/dispatch/out.h"
 #include "lorry/ops/internal.h"
 #include "lorry/ops/norm.h"
+#include "lorry/ops/paged_attention.h"
 #include "lorry/ops/pointwise.h"
 #include "lorry/ops/product.h"
 #include "lorry/ops/views.h"
@@ -306,8 +307,7 @@ void multiply_rows(const Tensor& out, const Tensor& x, const Tensor& weight, con
   if (!is_floating(out.dtype())) return multiply(out, x, weight, bias);
   const kernels::Array to = as_rows(out);
   const Tensor rows = x.dim() == 2 ? x : x.reshape({to.size(0), x.size(-1)});
-  backend(out).matmul->linear_rows({to, array(rows), array(weight), array_or_none(bias)},
-                                   current_stream(out.device()));
+  backend(out).matmul->linear_rows({to, array(rows), array(weight), array_or_none(bias)}, current_stream(out.device()));
 }
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, bool aligned) {
@@ -354,24 +354,33 @@ Tensor linear_aligned(const Tensor& x, const Tensor& weight, const Tensor& bias)
 
 Tensor linear_rows_with(const Tensor& x, const Tensor& weight, const Tensor& bias, const LinearRowsWith& with) {
   using With = kernels::LinearRowsNeighbours;
-  const Running running("linear");
+  const Running running(with.cache ? "paged_write" : "linear");
   Dims sizes = x.sizes();
   sizes[sizes.size() - 1] = weight.size(0);
   const Tensor out = empty(sizes, x.options());
   if (out.numel() > 0) {
+    kernels::CacheColumns cache;
+    if (with.cache)
+      cache = {.k_cache = array(with.cache->k_cache),
+               .v_cache = array(with.cache->v_cache),
+               .rows = {array(with.cache->block_table), array(with.cache->slots), array(with.cache->positions)},
+               .k = with.cache->k,
+               .v = with.cache->v};
     const kernels::Array to = as_rows(out);
     const Tensor rows = x.dim() == 2 ? x : x.reshape({to.size(0), x.size(-1)});
     const Tensor scale = contiguous_or_none(with.norm_weight), shift = contiguous_or_none(with.norm_bias);
     const kernels::MatmulKernels& matmul = *backend(out).matmul;
-    const bool done = matmul.linear_rows_with != nullptr && matmul.linear_rows_with(
-        {to, array(rows), array(weight), array_or_none(bias)},
-        {.norm = with.norm,
-         .norm_weight = array_or_none(scale),
-         .norm_bias = array_or_none(shift),
-         .eps = with.eps,
-         .gelu = with.gelu,
-         .addend = with.addend.defined() ? as_rows(with.addend) : kernels::Array{}},
-        current_stream(out.device()));
+    const bool done =
+        matmul.linear_rows_with != nullptr &&
+        matmul.linear_rows_with({to, array(rows), array(weight), array_or_none(bias)},
+                                {.norm = with.norm,
+                                 .norm_weight = array_or_none(scale),
+                                 .norm_bias = array_or_none(shift),
+                                 .eps = with.eps,
+                                 .gelu = with.gelu,
+                                 .addend = with.addend.defined() ? as_rows(with.addend) : kernels::Array{},
+                                 .cache = cache},
+                                current_stream(out.device()));
     if (done) return out;
   }
   const BatchInvariant scope;
@@ -381,6 +390,14 @@ Tensor linear_rows_with(const Tensor& x, const Tensor& weight, const Tensor& bia
                                                       : rms_norm(x, row, with.norm_weight, with.eps);
   const Tensor product = linear(rows, weight, bias);
   if (with.gelu) return gelu(product, "tanh");
+  if (with.cache) {
+    const CacheWrite& to = *with.cache;
+    const auto heads = [&](int64_t column) {
+      const int64_t count = to.k_cache.size(2), d = to.k_cache.size(3);
+      return product.narrow(1, column, count * d).view({product.size(0), count, d});
+    };
+    paged_write(to.k_cache, to.v_cache, heads(to.k), heads(to.v), to.block_table, to.slots, to.positions);
+  }
   return with.addend.defined() ? product + with.addend : product;
 }
 

@@ -133,9 +133,9 @@ void Evaluation::end(int32_t step) {
 void Evaluation::run(const Node& node, int32_t step) {
   std::vector<Tensor> tensors;
   for (const Argument& x : node.arguments) tensors.push_back(read(x));
-  const std::vector<Tensor> targets = replaced(node, step);
+  const std::vector<Tensor> written = targets(node, step);
   std::vector<Tensor> made =
-      call_of(node, std::move(tensors), targets, node.generator < 0 ? node.attributes : with_key(node));
+      call_of(node, std::move(tensors), written, node.generator < 0 ? node.attributes : with_key(node));
   for (size_t i = node.targets.size(); i < node.results.size(); ++i)
     if (node.results[i] >= 0) store(node.results[i], std::move(made.at(i)));
 }
@@ -161,14 +161,13 @@ void Evaluation::store(int32_t i, Tensor made) {
   owned_[static_cast<size_t>(i)] = true;
 }
 
-/// The memory of a node's results, filled with the values that they replace; the tensors that the node writes.
-std::vector<Tensor> Evaluation::replaced(const Node& node, int32_t step) {
-  std::vector<Tensor> targets;
+std::vector<Tensor> Evaluation::targets(const Node& node, int32_t step) {
+  std::vector<Tensor> written;
   for (size_t i = 0; i < node.targets.size(); ++i) {
     const Argument& x = node.targets[i];
     const int32_t result = node.results[i];
     if (result < 0) {
-      targets.push_back(read(x));
+      written.push_back(read(x));
       continue;
     }
     if (!value(result).defined()) {
@@ -181,9 +180,9 @@ std::vector<Tensor> Evaluation::replaced(const Node& node, int32_t step) {
         value(result).copy_(value(old));
       owned_[static_cast<size_t>(result)] = input_of(result) < 0;
     }
-    targets.push_back(is_whole(x.window, facts(result)) ? value(result) : window_of(value(result), x.window));
+    written.push_back(is_whole(x.window, facts(result)) ? value(result) : window_of(value(result), x.window));
   }
-  return targets;
+  return written;
 }
 
 // ---- the end ------------------------------------------------------------------------------------------------------

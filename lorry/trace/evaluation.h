@@ -59,6 +59,8 @@ class Evaluation {
   Tensor read_last(const Argument& x, int32_t step);
   /// Stores a tensor as a value, in the recorded layout. Its memory becomes the value's if nobody else holds it.
   void store(int32_t value, Tensor made);
+  /// The tensors that a node writes: the memory of its results, filled with the values that they replace.
+  std::vector<Tensor> targets(const Node& node, int32_t step);
   /// The address of the first element of an argument that is a value.
   void* address(const Argument& x);
   /// Allocates memory for a value.
@@ -80,7 +82,6 @@ class Evaluation {
   const Tensor& input(int32_t i) { return value(graph_.inputs[static_cast<size_t>(i)].value); }
   Tensor bind(const GraphInput& x) const;
   std::vector<door::Attribute> with_key(const Node& node) const;
-  std::vector<Tensor> replaced(const Node& node, int32_t step);
   Tensor shown(const Argument& x);
 
   /// For small graphs, the memory of all vectors.

@@ -317,6 +317,62 @@ TEST(JoinedOperators, products_of_rows_with_their_neighbours) {
       }
 }
 
+TEST(JoinedOperators, products_of_rows_whose_keys_and_values_a_cache_stores) {
+  for (const DType dtype : {kBF16, kF16, kF32})
+    for (const int64_t rows : {1, 5, 8, 9})
+      for (const bool norm : {false, true}) {
+        SCOPED_TRACE(fmt::format("{} {} rows, norm {}", name(dtype), rows, norm));
+        constexpr int64_t kHeads = 3, kDepth = 16, kWidth = kHeads * kDepth;
+        const MakeArguments make = [&](uint64_t seed) {
+          manual_seed(seed);
+          const auto random = [&](const Dims& sizes) { return randn(sizes).to(dtype); };
+          const Tensor slots = arange(rows).to(kI32);
+          if (rows > 1) slots.narrow(0, 1, 1).fill_(-1);  // a row of padding
+          // The caches differ in strides.
+          return Tensors{random({rows, kWidth}),
+                         random({3 * kWidth, kWidth}),
+                         random({3 * kWidth}),
+                         random({2 * rows, 4, kHeads, kDepth}),
+                         random({2 * rows, kHeads, 4, kDepth}).transpose(1, 2),
+                         randperm(2 * rows).to(kI32).view({rows, 2}),
+                         slots,
+                         randint(0, 8, {rows}).to(kI32)};
+        };
+        const Function f = [&](const Tensors& x) {
+          const BatchInvariant by_rows;
+          const NoGrad quiet;
+          const Tensor from = norm ? layer_norm(x[0], {kWidth}) : x[0];
+          const Tensor parts = linear(from, x[1], x[2]).view({rows, 3, kHeads, kDepth});
+          paged_write(x[3], x[4], parts.select(1, 1), parts.select(1, 2), x[5], x[6], x[7]);
+          const Tensor k = x[3].clone();  // read after the write
+          return Tensors{paged_attention(parts.select(1, 0), x[3], x[4].contiguous(), x[5], x[6], x[7]), k};
+        };
+        const auto few = rows_of_linear_rows_with(dtype, default_device());
+        EXPECT_EQ(expect_joined(make, f), few && rows <= *few ? 1 : 0);
+      }
+}
+
+TEST(JoinedOperators, a_cache_that_does_not_have_a_row_is_reported_as_by_its_operator) {
+  if (!rows_of_linear_rows_with(kBF16, default_device())) GTEST_SKIP() << "no such kernel on " << default_device();
+  const BatchInvariant by_rows;
+  const NoGrad quiet;
+  const Tensor cache = zeros({2, 4, 1, 8}, {kBF16}), table = zeros({1, 2}, {kI32});
+  const Tensor x = ones({1, 8}, {kBF16}), w = ones({24, 8}, {kBF16});
+  for (const auto& [slot, position] : {std::pair{1, 0}, {0, 8}}) {
+    LinearRowsWith with;
+    with.cache = {cache, cache.clone(), table, full({1}, slot, {kI32}), full({1}, position, {kI32}), 8, 16};
+    linear_rows_with(x, w, {}, with);
+    std::string error;
+    try {
+      device::synchronize(default_device());
+    } catch (const IndexError& e) {
+      error = e.what();
+    }
+    EXPECT_NE(error.find("paged_write: index out of range"), std::string::npos) << error;
+    EXPECT_EQ(cache.abs().sum().item<double>(), 0);
+  }
+}
+
 TEST(JoinedOperators, products_of_rows_leave_alone_what_others_read) {
   const bool has = rows_of_linear_rows_with(kBF16, default_device()).has_value();
   const auto make = [](uint64_t seed) {

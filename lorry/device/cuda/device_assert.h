@@ -35,9 +35,10 @@ AssertSlot* assert_slot(int device);
 
 /// What a kernel needs to report an error: its device's slot and the operator's name. Both addresses are constant.
 struct AssertSite {
-  AssertSlot* slot;
-  const char* where;
+  AssertSlot* slot = nullptr;
+  const char* where = nullptr;
 
+  AssertSite() = default;  ///< of a kernel that reports nothing
   AssertSite(int device, const char* where) : slot(assert_slot(device)), where(where) {}
   void addresses(auto& visit) const { visit(); }
 

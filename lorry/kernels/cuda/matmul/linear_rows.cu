@@ -1,476 +1,23 @@
-// Products of 16-bit floats whose rows have the same bits in every batch (LinearRowsArgs), on tensor cores. Other
-// dtypes, and devices before compute capability 9.0, use linear_rows_fma.cu.
-//
-// The order of the sums. k is divided into chunks of 32. A chunk is two matrix instructions of depth 16, which add its
-// products to a sum in f32: the first takes the first four of each eight elements, the second the others. Three
-// neighbouring chunks belong to one of 8 warps, so 24 chunks to a block. Blocks of chunks belong to up to 8 parts in
-// turn. A warp adds its chunks one after the other, from zero. Then the warps' sums are added in pairs,
-// ((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7)), and the parts' sums one after the other. So the order follows from k
-// alone. A matrix instruction computes each element of its result from that element's row and column, wherever they
-// lie, so other rows, and zeros beyond the end of an operand, change nothing.
-//
-// What moves. A block computes tiles of 16 rows of weight (operand A) by up to 64 rows of x (operand B), for one part
-// of k. Its x stays in shared memory (12 KB for each 8 rows) while it goes from tile to tile, so weights are read from
-// memory once for 64 rows. They go straight to registers: a thread takes 16 bytes of two rows for each of its chunks,
-// and has those of the next tile in flight (96 bytes) while it finishes one. Multiprocessors hold 3 blocks for up to 32
-// rows, 2 for 64. Parts of a tile are the blocks of a cluster, which add up through distributed shared memory; for up to
-// 8 rows and 4 parts they are groups of threads of one block, which saves the cluster's barriers.
-//
-// What goes on beside it (LinearRowsNeighbours). A warp normalises rows of x on their way to shared memory, with the
-// steps of rowwise/norm.cu. Each block does so for its own rows: that costs less than a launch. GELU and an addend are
-// applied to the rounded result, before it is stored.
-//
-// Before the preceding kernel has ended, a block prefetches its first weights to the second-level cache. In a graph of
-// single rows by 768 x 2304 on an H100 a product takes 3.2 us instead of 3.8.
+// Chooses how products of rows are computed: linear_rows_kernel.h for 16-bit floats on devices from compute capability
+// 9.0 on, else linear_rows_fma.cu.
 
 #include "lorry/kernels/cuda/matmul/linear_rows.h"
 
 #include <algorithm>
 
 #include "lorry/device/cuda/launch.h"
-#include "lorry/formula/activations.h"
 #include "lorry/kernels/cuda/common/allow_shared.h"
-#include "lorry/kernels/cuda/common/cluster.h"
-#include "lorry/kernels/cuda/common/element.h"
 #include "lorry/kernels/cuda/matmul/linear_rows_fma.h"
-#include "lorry/kernels/cuda/rowwise/norm_row.h"
-#include "lorry/kernels/cuda/rowwise/row_steps.h"
+#include "lorry/kernels/cuda/matmul/linear_rows_kernel.h"
 
 namespace lorry::kernels::cuda {
 namespace {
 
-constexpr int kWarps = 8, kThreads = 32 * kWarps;
-constexpr int kChunk = 32, kChunksOfWarp = 3, kChunksOfBlock = kWarps * kChunksOfWarp;
-constexpr int kMostParts = 8;  ///< the largest portable cluster
-constexpr int kTile = 16;      ///< rows of weight
-constexpr int kGroup = 8;      ///< rows of x in one matrix instruction
-static_assert(kFewRows == kGroup);
-constexpr int kMostNormal = kNormRuns<Float16> * kRun<Float16> * 32;  ///< elements of the longest row that a warp holds
-constexpr int kMostGroups = 8;
-constexpr int kXRow = kChunksOfBlock * kChunk;  ///< elements of x in a row in shared memory
-constexpr int kSumRow = 20;                     ///< floats; free of bank conflicts
-constexpr int kRound = 2 * kGroup;              ///< rows of x whose sums are added at a time
-constexpr int kSums = kWarps * kRound * kSumRow;
+using namespace rows;
+
 constexpr int kCapability = 90;
 constexpr int64_t kMostRows = int64_t{kMostGroups} * kGroup * 65535;  ///< of a launch: the largest grid
 constexpr int64_t kMostColumns = int64_t{1} << 30, kMostDepth = int64_t{1} << 30;
-
-/// The thread's number among those that compute its part of k: a block's, or some of them.
-__device__ __forceinline__ int thread_of_part() { return static_cast<int>(threadIdx.x) % kThreads; }
-
-/// How rows of x are normalised.
-template <class T>
-struct NormOfRows {
-  NormWeights<T> weights;
-  int lanes;  ///< threads per row; 0: there is no norm
-  bool centred;
-  double eps, one_nth;
-
-  void addresses(auto& visit) const { visit(weights); }
-};
-
-template <class T>
-struct MmaRows {
-  T* out;
-  const T *x, *weight, *bias, *addend;
-  NormOfRows<T> norm;
-  int m, n, k;
-  int chunks, parts, stages;
-  int64_t out_row, x_row, x_column, weight_row, weight_column, bias_step, addend_row;
-  bool x_in_runs;  ///< x can be read 16 bytes at a time
-  bool gelu;
-
-  void addresses(auto& visit) const { visit(out, x, weight, bias, addend, norm); }
-};
-
-/// Loads 16 bytes past the first-level cache. Unlike load_once, it may read what an earlier kernel wrote while this one
-/// was running already.
-__device__ __forceinline__ uint4 load_coherent(const void* from) {
-  uint4 bytes;
-  asm volatile("ld.global.L1::no_allocate.v4.b32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(bytes.x), "=r"(bytes.y), "=r"(bytes.z), "=r"(bytes.w)
-               : "l"(__cvta_generic_to_global(from))
-               : "memory");
-  return bytes;
-}
-
-/// Eight elements from `from` on, `step` elements apart; zeros for those from `count` on.
-template <bool kRuns, class T>
-__device__ __forceinline__ uint4 load_eight(const T* from, int64_t step, int count) {
-  if constexpr (kRuns) {
-    return count > 0 ? load_coherent(from) : uint4{};
-  } else {
-    Run<uint16_t, 8> run;
-#pragma unroll
-    for (int e = 0; e < 8; ++e) run.at[e] = e < count ? reinterpret_cast<const uint16_t*>(from)[e * step] : uint16_t{0};
-    return std::bit_cast<uint4>(run);
-  }
-}
-
-/// sums[16, 8] += a[16, 16] b[16, 8].
-template <class T>
-__device__ __forceinline__ void multiply_add(float (&sums)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
-                                             uint32_t b0, uint32_t b1) {
-  if constexpr (std::is_same_v<T, BFloat16>)
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-        "{%0, %1, %2, %3};"
-        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-  else
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-        "{%0, %1, %2, %3};"
-        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-}
-
-/// The weights of one tile and stage that a thread multiplies: of each chunk, the eight elements lane % 4 of rows
-/// lane / 4 and lane / 4 + 8.
-struct Weights {
-  uint4 at[kChunksOfWarp][2];
-};
-
-template <bool kRuns, class T>
-__device__ __forceinline__ void load_weights(Weights& to, const MmaRows<T>& p, int tile, int first_chunk) {
-  const int lane = thread_of_part() % 32, warp = thread_of_part() / 32;
-  const int64_t step = kRuns ? 1 : p.weight_column;
-  const int at = (first_chunk + warp * kChunksOfWarp) * kChunk + lane % 4 * 8;
-#pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    const int row = tile * kTile + lane / 4 + h * 8;
-    const T* const from = p.weight + row * p.weight_row + at * step;
-#pragma unroll
-    for (int c = 0; c < kChunksOfWarp; ++c)
-      to.at[c][h] = load_eight<kRuns>(from + c * kChunk * step, step, row < p.n ? p.k - at - c * kChunk : 0);
-  }
-}
-
-/// Where x[row, chunk * 32 ...] lies in shared memory. Chunks of odd rows are exchanged in pairs, so that neighbouring
-/// rows lie in different banks.
-__device__ __forceinline__ int x_position(int row, int chunk) { return row * kXRow + (chunk ^ (row & 1)) * kChunk; }
-
-/// Copies 16 bytes to shared memory without waiting, or fills them with zeros.
-__device__ __forceinline__ void start_copy(void* to, const void* from, bool valid) {
-#if __CUDA_ARCH__ >= 800
-  asm volatile(
-      "cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(static_cast<uint32_t>(__cvta_generic_to_shared(to))),
-      "l"(__cvta_generic_to_global(from)), "r"(valid ? 16 : 0)
-      : "memory");
-#endif
-}
-__device__ __forceinline__ void wait_for_copies() {
-#if __CUDA_ARCH__ >= 800
-  asm volatile("cp.async.wait_all;" ::: "memory");
-#endif
-}
-
-/// Brings a stage of the block's rows of x to shared memory. All threads must pass a barrier before they read it.
-template <int kGroups, class T>
-__device__ __forceinline__ void load_x(T* to, const MmaRows<T>& p, int first_row, int first_chunk) {
-  constexpr int kRunsOfRow = kXRow / 8;
-  const auto each_run = [&](const auto& f) {
-    for (int i = thread_of_part(); i < kGroups * kGroup * kRunsOfRow; i += kThreads) {
-      const int row = i / kRunsOfRow, run = i % kRunsOfRow, at = first_chunk * kChunk + run * 8;
-      f(to + x_position(row, run / 4) + run % 4 * 8, first_row + row, at, first_row + row < p.m ? p.k - at : 0);
-    }
-  };
-  if (p.x_in_runs) {
-    each_run([&](T* into, int row, int at, int count) {
-      start_copy(into, count > 0 ? p.x + row * p.x_row + at : p.x, count > 0);
-    });
-    wait_for_copies();
-  } else {
-    each_run([&](T* into, int row, int at, int count) {
-      *reinterpret_cast<uint4*>(into) = load_eight<false>(p.x + row * p.x_row + at * p.x_column, p.x_column, count);
-    });
-  }
-}
-
-/// Rows and weights of a norm in shared memory.
-template <class T>
-struct NormSpace {
-  T rows[kGroup][kMostNormal], weight[kMostNormal], bias[kMostNormal];
-};
-constexpr int kNormSpace = (kGroup + 2) * kMostNormal;  ///< its elements
-
-/// Brings the rows that are to be normalised, and the norm's weights, to shared memory. Loads to registers would wait
-/// for those of the product's weights.
-template <class T>
-__device__ __forceinline__ void load_raw_x(NormSpace<T>& to, const MmaRows<T>& p, int first_row) {
-  constexpr int kRunsOfRow = kMostNormal / kRun<T>, kRowsAtOnce = kThreads / kRunsOfRow;
-  static_assert(kRowsAtOnce >= 2);
-  const int row = thread_of_part() / kRunsOfRow, at = thread_of_part() % kRunsOfRow * kRun<T>;
-  if (at < p.k) {
-    for (int r = row; r < kGroup && first_row + r < p.m; r += kRowsAtOnce)
-      start_copy(&to.rows[r][at], p.x + (first_row + r) * p.x_row + at, true);
-    const T* const from = row == 0 ? p.norm.weights.weight : row == 1 ? p.norm.weights.bias : nullptr;
-    if (from != nullptr) start_copy((row == 0 ? to.weight : to.bias) + at, from + at, true);
-  }
-  wait_for_copies();
-  __syncthreads();
-}
-
-/// The same for the only stage of rows that are normalised. A warp, or part of it, holds a row.
-template <class T>
-__device__ __forceinline__ void load_normalised_x(T* to, NormSpace<T>& space, const MmaRows<T>& p, int first_row,
-                                                  int first_chunk) {
-  using C = Accumulate<T>;
-  constexpr int kRuns = kNormRuns<T>, kRunsOfChunk = kChunk / kRun<T>;
-  load_raw_x(space, p, first_row);
-  const Team team(p.norm.lanes);
-  const int teams = kThreads / team.lanes, mine = thread_of_part() / team.lanes;
-  const int first_of_warp = thread_of_part() / kWarp * kWarp / team.lanes;
-  const NormWeights<T> weights{p.norm.weights.weight == nullptr ? nullptr : space.weight,
-                               p.norm.weights.bias == nullptr ? nullptr : space.bias};
-  for (int first = 0; first < kGroup; first += teams) {
-    const int row = first + mine;
-    const auto place = [&](int run) {
-      const int chunk = run / kRunsOfChunk - first_chunk;
-      const bool here = row < kGroup && chunk >= 0 && chunk < kChunksOfBlock;
-      return here ? to + x_position(row, chunk) + run % kRunsOfChunk * kRun<T> : nullptr;
-    };
-    const bool live = row < kGroup && first_row + row < p.m;
-    const FixedCut<T, int> cut(nullptr, live ? p.k : 0, team);
-    if (first_row + first + first_of_warp < p.m) {  // else the warp has no row
-      HeldRow<T, kRuns> held;
-      held.edge = 0;
-#pragma unroll
-      for (int k = 0; k < kRuns; ++k) {
-        const int run = team.lane + k * team.lanes;
-        unpack<T>(run < cut.body ? *reinterpret_cast<const uint4*>(&space.rows[row][run * kRun<T>]) : uint4{},
-                  held.body[k]);
-      }
-      const Statistics<C> statistics =
-          statistics_of<T>(held, cut, p.norm.centred, p.norm.eps, p.norm.one_nth, team, static_cast<C*>(nullptr));
-#pragma unroll
-      for (int k = 0; k < kRuns; ++k) {
-        const int run = team.lane + k * team.lanes;
-        T* const into = run < cut.body ? place(run) : nullptr;
-        if (into == nullptr) continue;
-#pragma unroll
-        for (int e = 0; e < kRun<T>; ++e) held.body[k][e] = statistics.normal(held.body[k][e]);
-        weights.apply(held.body[k], run * kRun<T>, true);
-        *reinterpret_cast<uint4*>(into) = pack<T>(held.body[k]);
-      }
-    }
-    for (int run = cut.body + team.lane; run < (first_chunk + kChunksOfBlock) * kRunsOfChunk; run += team.lanes)
-      if (T* const into = place(run); into != nullptr) *reinterpret_cast<uint4*>(into) = uint4{};
-  }
-}
-
-template <int kGroups, class T>
-__device__ __forceinline__ void multiply_stage(float (&sums)[kGroups][4], const Weights& weights, const T* x,
-                                               int chunks) {
-  const int lane = thread_of_part() % 32, warp = thread_of_part() / 32;
-#pragma unroll
-  for (int c = 0; c < kChunksOfWarp; ++c) {
-    const int chunk = warp * kChunksOfWarp + c;
-    if (chunk >= chunks) return;
-    const uint4 low = weights.at[c][0], high = weights.at[c][1];
-#pragma unroll
-    for (int g = 0; g < kGroups; ++g) {
-      const uint4 b = *reinterpret_cast<const uint4*>(x + x_position(g * kGroup + lane / 4, chunk) + lane % 4 * 8);
-      multiply_add<T>(sums[g], low.x, high.x, low.y, high.y, b.x, b.y);
-      multiply_add<T>(sums[g], low.z, high.z, low.w, high.w, b.z, b.w);
-    }
-  }
-}
-
-/// The elements of a tile's result that a thread stores: one of each kThreads, in rows that the parts share out.
-template <class T, int kGroups>
-struct Own {
-  static constexpr int kCount = std::max(1, kGroups* kGroup* kTile / kThreads);
-  const MmaRows<T>& p;
-  const int first_row, column, rank, shares;
-  float bias = 0, addend[kCount] = {};
-
-  /// rank: of this block among the `shares` blocks that share out the rows; -1: the thread stores nothing.
-  __device__ __forceinline__ Own(const MmaRows<T>& p, int first_row, int tile, int rank, int shares)
-      : p(p), first_row(first_row), column(tile * kTile + thread_of_part() % kTile), rank(rank), shares(shares) {
-    if (column >= p.n || rank < 0) return;
-    if (p.bias != nullptr) bias = static_cast<float>(p.bias[column * p.bias_step]);
-    if (p.addend == nullptr) return;
-#pragma unroll
-    for (int k = 0; k < kCount; ++k)
-      if (stores(k)) addend[k] = static_cast<float>(p.addend[row(k) * p.addend_row + column]);
-  }
-  /// The row of element k in the block.
-  __device__ __forceinline__ int local_row(int k) const {
-    return (thread_of_part() + k * kThreads) / kTile * shares + rank;
-  }
-  __device__ __forceinline__ int row(int k) const { return first_row + local_row(k); }
-  __device__ __forceinline__ bool stores(int k) const {
-    return local_row(k) < kGroups * kGroup && row(k) < p.m && column < p.n;
-  }
-  __device__ __forceinline__ void store(int k, float sum) const {
-    if (!stores(k)) return;
-    if (p.bias != nullptr) sum = sum + bias;
-    T result = static_cast<T>(sum);
-    if (p.gelu) result = static_cast<T>(formula::GeluTanh()(FastMath(static_cast<float>(result))).value);
-    if (p.addend != nullptr) result = static_cast<T>(addend[k] + static_cast<float>(result));
-    p.out[row(k) * p.out_row + column] = result;
-  }
-};
-
-/// Adds the warps' sums, kRound rows of x at a time, and passes each total to `take(round, row, column,
-/// total)`. shared: kSums floats.
-template <int kGroups, class Take>
-__device__ __forceinline__ void add_warps(const float (&sums)[kGroups][4], float* shared, const Take& take) {
-  const int lane = thread_of_part() % 32, warp = thread_of_part() / 32;
-  const int column = thread_of_part() % kTile, row = thread_of_part() / kTile;
-#pragma unroll
-  for (int first = 0; first < kGroups; first += 2) {
-    if (first > 0) __syncthreads();
-#pragma unroll
-    for (int g = first; g < first + 2 && g < kGroups; ++g)
-#pragma unroll
-      for (int e = 0; e < 4; ++e)
-        shared[(warp * kRound + (g - first) * kGroup + lane % 4 * 2 + e % 2) * kSumRow + lane / 4 + e / 2 * 8] =
-            sums[g][e];
-    __syncthreads();
-    if (kGroups == 1 && row >= kGroup) continue;
-    float of_warp[kWarps];
-#pragma unroll
-    for (int w = 0; w < kWarps; ++w) of_warp[w] = shared[(w * kRound + row) * kSumRow + column];
-    take(first / 2, first * kGroup + row, column,
-         ((of_warp[0] + of_warp[1]) + (of_warp[2] + of_warp[3])) +
-             ((of_warp[4] + of_warp[5]) + (of_warp[6] + of_warp[7])));
-  }
-}
-
-// Where the sums of the parts of k meet: `places`, [part][rows][kTile]. Few rows: the parts are groups of threads of one
-// block. Else they are blocks of a cluster, which share out the rows; each has places for the sums of all blocks.
-
-template <int kGroups>
-__device__ __forceinline__ int share_of(int shares) {
-  return (kGroups * kGroup + shares - 1) / shares;
-}
-
-/// The place for a sum of this part, in the block that stores the row.
-template <int kGroups>
-__device__ __forceinline__ float* place_of(float* places, int part, int shares, int row, int column) {
-  float* const place = places + (part * share_of<kGroups>(shares) + row / shares) * kTile + column;
-  return shares == 1 ? place : in_block(place, static_cast<uint32_t>(row % shares));
-}
-
-/// Adds the sums of all parts. All threads must have passed a barrier since they were written.
-template <int kGroups, class T>
-__device__ __forceinline__ void add_parts(const Own<T, kGroups>& own, const float* places) {
-  if (own.rank < 0) return;
-  const int step = share_of<kGroups>(own.shares) * kTile;
-#pragma unroll
-  for (int k = 0; k < own.kCount; ++k) {
-    const int e = thread_of_part() + k * kThreads;
-    if (e >= step) break;
-    float total = places[e];
-    for (int part = 1; part < own.p.parts; ++part) total = total + places[part * step + e];
-    own.store(k, total);
-  }
-}
-
-/// Begins to bring a line of memory to the second-level cache. Unlike loads, that may happen while an earlier kernel
-/// still writes it.
-__device__ __forceinline__ void prefetch(const void* line) {
-  asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(line)));
-}
-/// The weights of the first tile.
-template <class T>
-__device__ __forceinline__ void prefetch_weights(const MmaRows<T>& p, int tile, int first_chunk) {
-  const int lane = thread_of_part() % 32, warp = thread_of_part() / 32;
-  const int row = tile * kTile + lane % kTile;
-  for (int c = lane / kTile; c < kChunksOfWarp; c += 2) {
-    const int at = (first_chunk + warp * kChunksOfWarp + c) * kChunk;
-    if (row < p.n && at < p.k) prefetch(p.weight + row * p.weight_row + at);
-  }
-}
-template <class T>
-__device__ __forceinline__ void prefetch_norm(const NormOfRows<T>& norm, int k) {
-  constexpr int kLine = 128 / sizeof(T);
-  for (int at = thread_of_part() * kLine; at < k; at += kThreads * kLine) {
-    if (norm.weights.weight != nullptr) prefetch(norm.weights.weight + at);
-    if (norm.weights.bias != nullptr) prefetch(norm.weights.bias + at);
-  }
-}
-
-/// How a block computes. groups: of rows of x. runs: weights are read 16 bytes at a time. norm: x is normalised, and
-/// there is one stage of kFewRows rows. parts: of k, that one block computes; 1 or all.
-template <int groups, bool runs, bool norm = false, int parts = 1>
-struct Way {
-  static constexpr int kGroups = groups, kRows = groups * kGroup, kParts = parts, kThreadsOfBlock = kThreads * parts;
-  static constexpr bool kRuns = runs, kNorm = norm, kInBlock = parts > 1;
-  /// Of a multiprocessor. A thread that normalises needs more registers.
-  static constexpr int kBlocks = parts > 1 ? 1 : groups <= 4 && !norm ? 3 : 2;
-
-  /// In shared memory, before the sums: x, and what a norm needs.
-  static constexpr int kElements = kParts * kRows * kXRow + (kNorm ? kNormSpace : 0);
-  /// Bytes of shared memory of a block, for this many parts in all.
-  static constexpr size_t shared(size_t element, int all_parts) {
-    const int places = all_parts == 1 ? 0 : kInBlock ? all_parts * kRows : kRows + all_parts - 1;
-    return element * kElements + sizeof(float) * static_cast<size_t>(kParts * kSums + places * kTile);
-  }
-};
-
-/// Grid: blocks that share the tiles, parts of k (a cluster), and blocks of groups * 8 rows of x.
-template <class T, class Way>
-__global__ void __launch_bounds__(Way::kThreadsOfBlock, Way::kBlocks)
-    multiply_rows(const __grid_constant__ MmaRows<T> p) {
-#if __CUDA_ARCH__ >= 900
-  constexpr int kGroups = Way::kGroups, kRows = Way::kRows;
-  constexpr bool kInBlock = Way::kInBlock;
-  extern __shared__ uint4 shared[];
-  const int part = kInBlock ? static_cast<int>(threadIdx.x) / kThreads : static_cast<int>(blockIdx.y);
-  const int own_part = kInBlock ? part : 0, shares = kInBlock ? 1 : p.parts;
-  T* const all_x = reinterpret_cast<T*>(shared);
-  float* const all_sums = reinterpret_cast<float*>(all_x + Way::kElements);
-  T* const x = all_x + own_part * kRows * kXRow;
-  float* const sums_of_warps = all_sums + own_part * kSums;
-  float* const places = all_sums + Way::kParts * kSums;
-  const int tiles = (p.n + kTile - 1) / kTile, across = static_cast<int>(gridDim.x);
-  const int first_tile = static_cast<int>(blockIdx.x), first_row = static_cast<int>(blockIdx.z) * kRows;
-  const auto first_chunk = [&](int stage) { return (stage * p.parts + part) * kChunksOfBlock; };
-  if (shares > 1) cluster_arrive();  // so that others know that this block runs, and later that it has read its places
-  if constexpr (Way::kRuns) prefetch_weights(p, first_tile, first_chunk(0));
-  if constexpr (Way::kNorm) prefetch_norm(p.norm, p.k);
-  cudaTriggerProgrammaticLaunchCompletion();  // so that the next kernel can prefetch, too
-  cudaGridDependencySynchronize();
-  Weights weights;
-  load_weights<Way::kRuns>(weights, p, first_tile, first_chunk(0));
-  for (int tile = first_tile; tile < tiles; tile += across) {
-    // Now, so that nothing waits for it later.
-    const Own<T, kGroups> own(p, first_row, tile, kInBlock ? (part == 0 ? 0 : -1) : part, shares);
-    float sums[kGroups][4] = {};
-    for (int stage = 0; stage < p.stages; ++stage) {
-      if (p.stages > 1 || tile == first_tile) {
-        if (p.stages > 1) __syncthreads();
-        if constexpr (Way::kNorm)
-          load_normalised_x(x, *reinterpret_cast<NormSpace<T>*>(all_x + kRows * kXRow), p, first_row,
-                            first_chunk(stage));
-        else
-          load_x<kGroups>(x, p, first_row, first_chunk(stage));
-        __syncthreads();
-      }
-      multiply_stage<kGroups>(sums, weights, x, p.chunks - first_chunk(stage));
-      const bool last = stage + 1 == p.stages;
-      load_weights<Way::kRuns>(weights, p, last ? tile + across : tile, first_chunk(last ? 0 : stage + 1));
-    }
-    if (shares > 1) cluster_wait();
-    add_warps<kGroups>(sums, sums_of_warps, [&](int round, int row, int column, float total) {
-      if (p.parts == 1)
-        own.store(round, total);
-      else
-        *place_of<kGroups>(places, part, shares, row, column) = total;
-    });
-    if (shares > 1) {
-      cluster_sync();
-      add_parts(own, places);
-      cluster_arrive();
-    } else {
-      __syncthreads();
-      if constexpr (kInBlock) add_parts(own, places);
-    }
-  }
-  if (shares > 1) cluster_wait();
-#endif
-}
 
 bool in_runs(const void* data, int64_t row, int64_t column, int64_t k) {
   return aligned16(data) && column == 1 && row % 8 == 0 && k % 8 == 0;
@@ -479,13 +26,14 @@ bool in_runs(const void* data, int64_t row, int64_t column, int64_t k) {
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 template <class T>
-MmaRows<T> rows_of(const LinearRowsArgs& args) {
+MmaRows<T> problem_of(const LinearRowsArgs& args) {
   MmaRows<T> p{.out = args.out.as<T>(),
                .x = args.x.as<T>(),
                .weight = args.weight.as<T>(),
                .bias = args.bias.as<T>(),
                .addend = nullptr,
                .norm = {},
+               .cache = {},
                .m = 0,
                .n = 0,
                .k = static_cast<int>(args.x.size(1)),
@@ -603,10 +151,30 @@ bool set_norm(MmaRows<T>& p, const LinearRowsArgs& args, const LinearRowsNeighbo
   return true;
 }
 
+/// Sets the cache; returns false where the kernel does not write it.
+template <class T>
+bool set_cache(MmaRows<T>& p, const LinearRowsArgs& args, const CacheColumns& with, Stream stream) {
+  if (with.k_cache.data == nullptr) return true;
+  if (args.out.size(0) > kFewRows || args.out.size(1) > kMostColumns) return false;
+  const auto part = [](const Array& cache, int64_t first) {
+    return typename CacheOfRows<T>::Part{.to = cache.as<T>(),
+                                         .first = static_cast<int>(first),
+                                         .block = cache.stride(0),
+                                         .row = cache.stride(1),
+                                         .head = cache.stride(2),
+                                         .coordinate = cache.stride(3)};
+  };
+  p.cache = {.parts = {part(with.k_cache, with.k), part(with.v_cache, with.v)},
+             .rows = rows_of(with.rows, with.k_cache, stream),
+             .d = narrow_size(with.k_cache.size(3)),
+             .width = narrow_size(with.k_cache.size(2) * with.k_cache.size(3))};
+  return true;
+}
+
 template <class T>
 bool multiply_with(const LinearRowsArgs& args, const LinearRowsNeighbours& with, Stream stream) {
-  MmaRows<T> p = rows_of<T>(args);
-  if (!set_norm(p, args, with)) return false;
+  MmaRows<T> p = problem_of<T>(args);
+  if (!set_norm(p, args, with) || !set_cache(p, args, with.cache, stream)) return false;
   p.gelu = with.gelu;
   if (with.addend.data != nullptr) {
     p.addend = with.addend.as<const T>();

@@ -67,6 +67,10 @@ __device__ __forceinline__ C weight_of(C x) {
     return exp(x);
 }
 
+__device__ __forceinline__ void prefetch_line(const void* line) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(line)));
+}
+
 template <class C>
 __device__ __forceinline__ C warp_max(C x) {
 #pragma unroll
@@ -371,6 +375,27 @@ __device__ __forceinline__ void attend_one(const Problem<typename R::T>& p, int3
   attend<R, 1>(p, row, head, position, blocks);
 }
 
+/// Before the preceding kernel has ended: begins to bring the first keys and values of each warp to the second-level
+/// cache. An earlier kernel may still write slots, positions and blocks, so they only say what to prefetch.
+template <class R>
+__device__ __forceinline__ void prefetch_first(const Problem<typename R::T>& p, int32_t row, int32_t head, int blocks) {
+  constexpr int kLine = 128 / sizeof(typename R::T);
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int32_t split = static_cast<int32_t>(cluster_rank()) + blocks * warp,
+                key = split * kSplit + static_cast<int32_t>(threadIdx.x) % kWarp;
+  const int32_t slot = __ldcv(p.rows.slots + row), position = __ldcv(p.rows.positions + row);
+  if (slot < 0 || slot >= p.rows.sequences || key >= position || position >= p.rows.capacity) return;
+  const auto number = static_cast<int32_t>(p.rows.by_block(static_cast<uint32_t>(key)));
+  const int32_t block = __ldcv(p.rows.table + int64_t{slot} * p.rows.per_sequence + number);
+  if (block < 0 || block >= p.rows.blocks) return;
+  const int64_t from = block * p.cache_block + (key - int64_t{number} * p.rows.by_block.divisor) * p.cache_row +
+                       head / p.group * p.cache_head;
+  for (int e = 0; e < p.d; e += kLine) {
+    prefetch_line(p.k + from + e);
+    prefetch_line(p.v + from + e);
+  }
+}
+
 constexpr int kMostWarps = 4;               ///< of a block
 constexpr int kWarpsOfMultiprocessor = 16;  ///< registers allow no more
 /// What kernels are compiled for: with the true bound of 128 threads they use more registers.
@@ -390,8 +415,9 @@ template <class R>
 __global__ __launch_bounds__(kMostThreads) void paged_rows(const __grid_constant__ Problem<typename R::T> p,
                                                            int blocks) {
   cluster_arrive();
-  lorry::cuda::begin_programmatic();
   const Place at = place_of(p.heads, blocks);
+  prefetch_first<R>(p, at.rows, at.head, blocks);
+  lorry::cuda::begin_programmatic();
   attend_one<R>(p, at.rows, at.head, blocks);
 }
 
