@@ -12,6 +12,7 @@
 #include "lorry/bench/suites.h"
 #include "lorry/device/device.h"
 #include "lorry/ops/ops.h"
+#include "lorry/replay/buckets.h"
 
 namespace lorry::bench {
 namespace {
@@ -24,6 +25,42 @@ struct Model {
   DType dtype;
   int64_t prompt;  ///< tokens before those that are timed
   int64_t tokens;  ///< how many are timed
+};
+
+/// A decode step at one position, over and over.
+class FixedStep {
+ public:
+  FixedStep(const nn::GPT& model, int64_t sequences, int64_t position)
+      : model_(model),
+        blocks_(position / kBlock + 1),
+        cache_(model.config(), sequences * blocks_, kBlock, {.dtype = model.tokens.weight.dtype()}),
+        tokens_(zeros({sequences}, {kI64})),
+        positions_(full({sequences}, position, {kI32})),
+        slots_(arange(sequences).to(kI32)),
+        table_(arange(sequences * blocks_).to(kI32).view({sequences, blocks_})),
+        temperature_(ones({sequences}, {kF32})),
+        top_k_(zeros({sequences}, {kI32})),
+        uniform_(rand({sequences}, {kF64})) {}
+
+  /// The rows from n on are padding.
+  void use(int64_t n) {
+    slots_.copy_(arange(slots_.size(0)).to(kI32));
+    if (n < slots_.size(0)) slots_.narrow(0, n, slots_.size(0) - n).fill_(-1);
+  }
+  void run(int64_t rows) {
+    const auto first = [&](const Tensor& x) { return x.narrow(0, 0, rows); };
+    const Tensor logits =
+        model_.forward(nn::PagedBatch{first(tokens_), first(positions_), first(slots_), table_}, cache_);
+    first(tokens_).copy_(
+        sample_tokens(logits, first(temperature_), first(top_k_), first(temperature_), first(uniform_)));
+  }
+
+ private:
+  static constexpr int64_t kBlock = 16;
+  const nn::GPT& model_;
+  const int64_t blocks_;
+  const nn::PagedCache cache_;
+  const Tensor tokens_, positions_, slots_, table_, temperature_, top_k_, uniform_;
 };
 
 class Decoding {
@@ -55,6 +92,43 @@ class Decoding {
     for (double* x : {&row.time.median_us, &row.time.min_us, &row.time.p90_us, &row.time.submit_us}) *x *= per_token;
     row.tokens_per_s = static_cast<double>(rows) * 1e6 / row.time.median_us;
     row.bytes = bytes(rows);
+  }
+
+  /// A step of the model alone, at sizes up to `largest`: in a graph of exactly that size, and in the smallest bucket of
+  /// the default ones that holds it, whose other rows are padding.
+  void sizes(int64_t largest) {
+    const std::string what = fmt::format("decode {} in buckets, context {}", what_.preset, what_.prompt);
+    const std::vector<int64_t> buckets = replay::default_sizes(true, largest);
+    std::vector<int64_t> wanted;
+    for (int64_t n = 1; n <= largest; ++n)
+      if ((n <= 8 || n % 8 == 1 || n % 8 == 5 || n % 8 == 0) && filter_(fmt::format("{}, batch {}", what, n)))
+        wanted.push_back(n);
+    if (wanted.empty()) return;
+    const BatchInvariant invariant;
+    FixedStep step(*model_, largest, what_.prompt);
+    const auto make = [&](std::vector<int64_t> of) {
+      return replay::BucketSet([&step](int64_t rows) { step.run(rows); },
+                               {.sizes = std::move(of), .execution = Execution::graph});
+    };
+    auto exact = make(wanted), padded = make(buckets);
+    const double exact_s = seconds([&] { exact.prepare(wanted.back()); }),
+                 padded_s = seconds([&] { padded.prepare(buckets.back()); });
+    for (const int64_t n : wanted) {
+      step.use(n);
+      for (auto* const set : {&exact, &padded}) {
+        Result& row = rows_.emplace_back();
+        row.suite = "generate";
+        row.name = fmt::format("{}, batch {}", what, n);
+        row.dtype = lorry::name(what_.dtype);
+        row.implementation = set == &exact ? "lorry graph of the size" : "lorry graph of the bucket";
+        row.time = profile::benchmark([&] { (*set)(n); }, {.warmup_s = 0.005, .total_s = 0.03, .min_samples = 5});
+        row.tokens_per_s = static_cast<double>(n) * 1e6 / row.time.median_us;
+        row.capture_s = set == &exact ? exact_s : padded_s;
+        int64_t bytes = 0;
+        for (const replay::BucketStats& bucket : set->stats()) bytes += bucket.bytes;
+        row.graph_bytes = bytes;
+      }
+    }
   }
 
   /// From a prompt of one token to the first drawn one, alone.
@@ -129,6 +203,7 @@ std::vector<Result> generate_suite(const Filter& filter, const std::vector<Execu
   for (const int64_t rows : {1, 2, 4, 8, 16, 32, 64, 128})
     for (const Execution execution : replay::kExecutions)
       if (wanted(execution)) cases.batch(rows, execution, true);
+  if (wanted(Execution::graph)) cases.sizes(on_gpu ? 160 : 16);
   for (const int64_t rows : {1, 8, 64})
     if (wanted(Execution::both)) cases.batch(rows, Execution::both, false);
   return cases.rows();

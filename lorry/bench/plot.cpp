@@ -51,14 +51,15 @@ bool can_plot() { return std::system("command -v gnuplot >/dev/null 2>&1") == 0;
 
 std::optional<std::string> plot_curves(const std::string& title, const std::string& x, const std::string& y,
                                        const std::vector<Curve>& curves) {
-  static constexpr const char* kColours[] = {"#9db8d9", "#c0392b", "#27ae60", "#8e44ad"};
+  static constexpr const char* kColours[] = {"#9db8d9", "#c0392b", "#27ae60", "#8e44ad",
+                                             "#e67e22", "#34689a", "#7f8c8d", "#16a085"};
   std::string script = head(title, 800, 480);
   script += fmt::format("set xlabel {}\nset ylabel {}\n{}plot ", quote(x), quote(y), key_below(2));
   std::string data;
   for (size_t i = 0; i < curves.size(); ++i) {
-    script +=
-        fmt::format("{}'-' with {} lc rgb '{}' lw 2 title {}", i ? ", " : "",
-                    curves[i].marks ? "linespoints pt 7 ps 0.5" : "lines", kColours[i % 4], quote(curves[i].title));
+    script += fmt::format("{}'-' with {} lc rgb '{}' lw 2 title {}", i ? ", " : "",
+                          curves[i].marks ? "linespoints pt 7 ps 0.5" : "lines", kColours[i % std::size(kColours)],
+                          quote(curves[i].title));
     for (const auto& [px, py] : curves[i].points) data += fmt::format("{} {}\n", px, py);
     data += "e\n";
   }

@@ -1,16 +1,38 @@
 #include "lorry/bench/plot_results.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "lorry/bench/plot.h"
 
 namespace lorry::bench {
+namespace {
+
+/// Curves over the batch, for results whose names end with one.
+std::vector<Curve> batch_curves(const std::vector<Result>& results) {
+  constexpr std::string_view kBatch = ", batch ";
+  std::vector<Curve> curves;
+  for (const Result& result : results) {
+    const size_t at = result.name.rfind(kBatch);
+    if (at == std::string::npos) continue;
+    const std::string title = fmt::format("{}: {}", result.name.substr(0, at), result.implementation);
+    auto curve = std::ranges::find(curves, title, &Curve::title);
+    if (curve == curves.end()) curve = curves.insert(curves.end(), {.title = title, .points = {}, .marks = true});
+    curve->points.emplace_back(std::atof(result.name.c_str() + at + kBatch.size()), result.time.median_us);
+  }
+  std::erase_if(curves, [](const Curve& c) { return c.points.size() < 2; });
+  return curves;
+}
+
+}  // namespace
 
 std::optional<std::string> plot_results(const std::vector<Result>& results) {
   std::vector<std::string> models;
   for (const Result& result : results)
     if (!result.model.empty() && std::ranges::find(models, result.model) == models.end())
       models.push_back(result.model);
+  if (const std::vector<Curve> curves = batch_curves(results); models.empty() && !curves.empty())
+    return plot_curves("lorry bench", "batch", "us, median", curves);
   if (models.empty()) {
     std::vector<std::pair<std::string, double>> bars;
     for (const Result& result : results) {

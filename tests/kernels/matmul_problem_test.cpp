@@ -263,6 +263,12 @@ TEST(MatmulProblem, epilogues_of_a_transformer_are_taken_and_others_say_why_not)
   up.c = {&up, kBF16, Layout::strided({8, 1024, 3072}, {0, 0, 1})}, up.beta = 1;
   EXPECT_EQ(epilogue_refused(up, {gelu}), nullptr);
   EXPECT_EQ(epilogue_refused(up, {gelu_and_input}), nullptr);
+  MatmulArgs one_row = args(matrix(1, 3072), matrix(1, 768), Layout::strided({768, 3072}, {1, 768}));
+  for (const int64_t row : {0, 3072}) {  // the stride of a bias between rows does not matter
+    one_row.c = {&up, kBF16, Layout::strided({1, 3072}, {row, 1})}, one_row.beta = 1;
+    EXPECT_EQ(epilogue_refused(one_row, {gelu}), nullptr);
+    EXPECT_EQ(epilogue_refused(one_row, {relu}), nullptr);
+  }
   const MatmulArgs down = args(hidden, x, Layout::strided({8, 768, 3072}, {0, 3072, 1}));
   EXPECT_EQ(epilogue_refused(down, {gelu_backward}), nullptr);
   EXPECT_EQ(epilogue_refused(down, {gelu_backward_and_sums}), nullptr);

@@ -75,7 +75,9 @@ Addend addend(const Problem& p) {
   if (!p.adds) return Addend::none;
   if (p.in_place) return Addend::in_place;
   if (p.row[kC] != 1 && p.m > 1) return Addend::other;
-  if (p.column[kC] == 0 && p.n > 1) return p.beta == 1 ? Addend::bias : Addend::other;
+  // One column may be either, but an epilogue takes only a bias.
+  const bool is_bias = p.n > 1 ? p.column[kC] == 0 : p.epilogue.kind != MatmulEpilogue::none;
+  if (is_bias) return p.beta == 1 ? Addend::bias : Addend::other;
   return p.n == 1 || p.column[kC] >= p.m ? Addend::matrix : Addend::other;
 }
 
@@ -129,7 +131,8 @@ const char* epilogue_refused(const MatmulArgs& args, const MatmulEpilogue& epilo
   const int r = args.out.layout.rank;
   if (args.out.dtype != kF16 && args.out.dtype != kBF16) return "only 16-bit floats have epilogues";
   if (args.out.numel() == 0 || args.a.size(r - 1) == 0 || args.alpha != 1) return "it is empty or scaled";
-  const Problem p = describe(args);
+  Problem p = describe(args);
+  p.epilogue = epilogue;
   // Then the product is described as the product of the transposes: the library's rows are the columns of out.
   const bool by_rows = args.out.stride(r - 1) == 1 && args.out.size(r - 1) > 1;
   if (p.batches() != 1) return "it is a batch of products";
