@@ -275,10 +275,17 @@ def speed():
         if compiled:
             pair = compiled_pair(compiled, "gpt2 training step, batch 8 x 1024, bf16")
             add("H200: the same step (both compiled)", *pair, "{:.1f} ms", 1e-3)
+        decoding = report_of("h200_generate.json")
+        if decoding:
+            case = "decode gpt2, context 512, batch 1"
+            by = {row["implementation"]: row["median_us"] for row in decoding["results"] if row["case"] == case}
+            torch = next((name for name in by if name.startswith("PyTorch") and name.endswith(" graph")), None)
+            add("H200: decode step of GPT-2, one text, bf16 (both as a graph)", by.get("lorry both"), by.get(torch),
+                "{:.0f} us")
         add(f"H200: `x.add_(y)`, 64 floats (the kernel launch alone: {US.format(ours['raw launch'])})", ours["add_ 64"],
             theirs["add_ 64"]["median_us"], US)
         said.append(f"The H200: {version_of(gpu_report)}, eager with autocast and f32 parameters, compiled with bf16 "
-                    "parameters; `h200_optim.json`, `h200.json` and `h200_compile.json`.")
+                    "parameters; `h200_optim.json`, `h200.json`, `h200_compile.json` and `h200_generate.json`.")
     train = report_of("train_torch.json")
     if cpu and train:
         step = medians(cpu).get(NANO_STEP, 0) / 1e3

@@ -94,8 +94,8 @@ class Decoding {
     row.bytes = bytes(rows);
   }
 
-  /// A step of the model alone, at sizes up to `largest`: in a graph of exactly that size, and in the smallest bucket of
-  /// the default ones that holds it, whose other rows are padding.
+  /// A step of the model alone, at sizes up to `largest`: in a graph of exactly that size, and in the smallest bucket
+  /// of the default ones that holds it, whose other rows are padding.
   void sizes(int64_t largest) {
     const std::string what = fmt::format("decode {} in buckets, context {}", what_.preset, what_.prompt);
     const std::vector<int64_t> buckets = replay::default_sizes(true, largest);

@@ -131,8 +131,8 @@ void join_embedding_backward(Neighbours& units, int32_t n) {
   if (units.readers(gradient).size() != 1 || units.outlives(gradient) ||
       !has_embedding_backward_onto(table.dtype, table.device, embedding.arguments[1].window.layout.numel()))
     return;
-  const int32_t add = units.free_reader(gradient, Op::add,
-                                        [&](const Node& node) { return units.addend(node, gradient) != nullptr; });
+  const int32_t add =
+      units.free_reader(gradient, Op::add, [&](const Node& node) { return units.addend(node, gradient) != nullptr; });
   if (add < 0 || units.host_is_called_between({n, add}) || !units.may_join({n, add})) return;
   Unit& unit = units.join({n, add});
   unit.kind = Unit::joined;

@@ -65,8 +65,8 @@ struct CacheColumns {
 };
 
 /// What linear_rows does beside multiplying, in one kernel, with the bits of the operators one after the other: x is
-/// normalised before (NormArgs in kernels/rowwise.h); the result goes through GELU, is added to, or is stored in a cache
-/// too. The last three exclude each other.
+/// normalised before (NormArgs in kernels/rowwise.h); the result goes through GELU, is added to, or is stored in a
+/// cache too. The last three exclude each other.
 struct LinearRowsNeighbours {
   enum Norm : uint8_t { no_norm, layer_norm, rms_norm };
   Norm norm = no_norm;

@@ -296,10 +296,10 @@ Function product_of_rows(const RowsCase& c, int after) {
 }
 
 TEST(JoinedOperators, products_of_rows_with_their_neighbours) {
-  const std::vector<RowsCase> cases{{1, 768, 2304, 1},       {1, 3072, 768},       {5, 128, 48, 1},  {8, 1024, 50, 3},
-                                    {9, 384, 512, 2, false}, {7, 8, 1, 4},        {64, 768, 768, 1}, {8, 512, 64, 3},
-                                    {64, 4096, 96},          {4, 2304, 40},          {8, 1536, 40},    {3, 1000, 33, 1},  {3, 7, 5, 1},
-                                    {2, 2000, 64, 1, false}, {4, 20000, 24, 0, true}};
+  const std::vector<RowsCase> cases{
+      {1, 768, 2304, 1}, {1, 3072, 768},    {5, 128, 48, 1}, {8, 1024, 50, 3},        {9, 384, 512, 2, false},
+      {7, 8, 1, 4},      {64, 768, 768, 1}, {8, 512, 64, 3}, {64, 4096, 96},          {4, 2304, 40},
+      {8, 1536, 40},     {3, 1000, 33, 1},  {3, 7, 5, 1},    {2, 2000, 64, 1, false}, {4, 20000, 24, 0, true}};
   for (const DType dtype : {kF16, kBF16, kF32})
     for (const RowsCase& c : cases)
       for (int after = 0; after < 4; ++after) {
@@ -309,8 +309,9 @@ TEST(JoinedOperators, products_of_rows_with_their_neighbours) {
         const MakeArguments make = [&](uint64_t seed) {
           manual_seed(seed);
           const auto random = [&](const Dims& sizes) { return randn(sizes).to(dtype); };
-          return Tensors{random({c.rows, c.depth}), random({c.columns, c.depth}), random({c.columns}),
-                         random({c.depth}),         random({c.depth}),            random({c.rows, c.columns})};
+          return Tensors{random({c.rows, c.depth}), random({c.columns, c.depth}),
+                         random({c.columns}),       random({c.depth}),
+                         random({c.depth}),         random({c.rows, c.columns})};
         };
         const auto few = rows_of_linear_rows_with(dtype, default_device());
         EXPECT_EQ(expect_joined(make, product_of_rows(c, after)), few && (c.rows <= *few || after == 1) ? 1 : 0);
@@ -403,13 +404,10 @@ TEST(JoinedOperators, products_of_rows_leave_alone_what_others_read) {
                           })),
             0);
   // Broadcast, and of another dtype.
-  EXPECT_EQ(expect_joined(make, in_mode([](const Tensors& x) {
-                            return Tensors{linear(x[0], x[1]) + x[2].narrow(0, 0, 1)};
-                          })),
-            0);
-  EXPECT_EQ(expect_joined(make, in_mode([](const Tensors& x) {
-                            return Tensors{linear(x[0], x[1]) + x[2].to(kF32)};
-                          })),
+  EXPECT_EQ(
+      expect_joined(make, in_mode([](const Tensors& x) { return Tensors{linear(x[0], x[1]) + x[2].narrow(0, 0, 1)}; })),
+      0);
+  EXPECT_EQ(expect_joined(make, in_mode([](const Tensors& x) { return Tensors{linear(x[0], x[1]) + x[2].to(kF32)}; })),
             0);
 }
 

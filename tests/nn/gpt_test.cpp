@@ -311,7 +311,8 @@ TEST(GPT, impossible_configs_and_inputs_are_refused) {
   const PagedCache cache(kSmallest, 2, 8);
   EXPECT_NO_THROW(model.forward(PagedBatch{one, i32, i32, table}, cache));
   EXPECT_THROW(model.forward(PagedBatch{tokens, i32, i32, table}, cache), ShapeError);
-  EXPECT_THROW_IN_TIME(model.forward(PagedBatch{one, full({1}, kSmallest.context, {kI32}), i32, table}, cache), IndexError);
+  EXPECT_THROW_IN_TIME(model.forward(PagedBatch{one, full({1}, kSmallest.context, {kI32}), i32, table}, cache),
+                       IndexError);
   EXPECT_THROW_IN_TIME(model.forward(PagedBatch{one, i32, full({1}, 1, {kI32}), table}, cache), IndexError);
   EXPECT_THROW_IN_TIME(model.forward(PagedBatch{one, i32, i32, full({1, 1}, 2, {kI32})}, cache), IndexError);
   EXPECT_THROW(model.forward(PagedBatch{one, i32, zeros({2}, {kI32}), table}, cache), ShapeError);

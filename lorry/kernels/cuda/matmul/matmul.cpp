@@ -66,13 +66,12 @@ bool with_epilogue(const MatmulArgs& args, const MatmulEpilogue& epilogue, Strea
 }  // namespace
 
 const MatmulKernels& matmul_kernels() {
-  static constexpr MatmulKernels kKernels{
-      .matmul = matmul,
-      .linear_rows = linear_rows,
-      .refused = epilogue_refused,
-      .with_epilogue = with_epilogue,
-      .linear_rows_with = linear_rows_with,
-      .few_rows = kFewRows};
+  static constexpr MatmulKernels kKernels{.matmul = matmul,
+                                          .linear_rows = linear_rows,
+                                          .refused = epilogue_refused,
+                                          .with_epilogue = with_epilogue,
+                                          .linear_rows_with = linear_rows_with,
+                                          .few_rows = kFewRows};
   return kKernels;
 }
 

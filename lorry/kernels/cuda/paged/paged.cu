@@ -3,12 +3,13 @@
 // end. So the bits of a result follow from its keys alone, whoever computes it.
 //
 // Who computes it is chosen by the size of the batch. Few queries: a cluster of up to 8 blocks for each head of each
-// row, in which a warp has at least one lane; the first block collects the sums from the others' shared memory. Many:
-// one block of up to 4 warps. Long batches: a block takes four rows, and if they are of one sequence reads its keys once for all four.
+// row, in which a warp has at least one lane; all write their sums to the shared memory of the first. Many: one block
+// of up to 4 warps. Long batches: a block takes four rows, and if they are of one sequence reads its keys once for all
+// four.
 //
 // Reads each key and value once (16 bytes an access where d, strides and addresses allow it) for each query head: heads
-// that share them read them from the caches. A warp has 8 accesses a thread in flight, or
-// 16 where one reads all keys of a split at once: then values do not wait for scores.
+// that share them read them from the caches. A warp has 8 accesses a thread in flight, or 16 where one reads all keys
+// of a split at once: then values do not wait for scores.
 
 #include "lorry/kernels/paged.h"
 
@@ -21,6 +22,7 @@
 #include "lorry/kernels/cuda/common/cluster.h"
 #include "lorry/kernels/cuda/common/element.h"
 #include "lorry/kernels/cuda/common/fast_math.h"
+#include "lorry/kernels/cuda/common/prefetch.h"
 #include "lorry/kernels/cuda/paged/rows.h"
 #include "lorry/kernels/cuda/table.h"
 
@@ -65,10 +67,6 @@ __device__ __forceinline__ C weight_of(C x) {
     return fast_exp(x);
   else
     return exp(x);
-}
-
-__device__ __forceinline__ void prefetch_line(const void* line) {
-  asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(line)));
 }
 
 template <class C>

@@ -1,7 +1,7 @@
-// The next token. A cluster of 8 blocks draws a row's token. The bounds, a number of tokens (top_k) and a sum of weights
-// (top_p), are found without sorting the row: the weights are summed in buckets of neighbouring logits, and only the
-// bucket in which a bound falls is looked at closely. Then the weights of the tokens that are left are summed by index.
-// Weights are integers (formula/tokens.h), so sums are exact in any order.
+// The next token. A cluster of 8 blocks draws a row's token. The bounds, a number of tokens (top_k) and a sum of
+// weights (top_p), are found without sorting the row: the weights are summed in buckets of neighbouring logits, and
+// only the bucket in which a bound falls is looked at closely. Then the weights of the tokens that are left are summed
+// by index. Weights are integers (formula/tokens.h), so sums are exact in any order.
 //
 // A cluster holds a row of up to 65,536 logits of 16 bits, and reads it once. Longer ones it reads twice for the
 // buckets, from the cache the second time, and once more for each bound.
