@@ -14,11 +14,12 @@ std::vector<Curve> batch_curves(const std::vector<Result>& results) {
   std::vector<Curve> curves;
   for (const Result& result : results) {
     const size_t at = result.name.rfind(kBatch);
-    if (at == std::string::npos) continue;
+    const std::string batch = at == std::string::npos ? "" : result.name.substr(at + kBatch.size());
+    if (batch.empty() || batch.find_first_not_of("0123456789") != std::string::npos) continue;
     const std::string title = fmt::format("{}: {}", result.name.substr(0, at), result.implementation);
     auto curve = std::ranges::find(curves, title, &Curve::title);
     if (curve == curves.end()) curve = curves.insert(curves.end(), {.title = title, .points = {}, .marks = true});
-    curve->points.emplace_back(std::atof(result.name.c_str() + at + kBatch.size()), result.time.median_us);
+    curve->points.emplace_back(std::atof(batch.c_str()), result.time.median_us);
   }
   std::erase_if(curves, [](const Curve& c) { return c.points.size() < 2; });
   return curves;

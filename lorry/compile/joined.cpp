@@ -153,6 +153,7 @@ void join_operators(const Graph& graph, std::vector<Unit>& units, const std::vec
                     bool keeps_bits) {
   Neighbours all(graph, units);
   for (const std::vector<int32_t>& nodes : products) {
+    if (!all.may_join(nodes)) continue;  // other units have been made since they were found
     int64_t bytes_saved = 0;
     for (size_t i = 0; i + 1 < nodes.size(); ++i)
       if (all.node(nodes[i + 1]).op != Op::paged_write) bytes_saved += 2 * all.bytes(all.result(nodes[i]));

@@ -5,7 +5,7 @@
 //   cross_entropy(x), its backward    one pass over x; the gradient is written over x if nothing else reads it
 //   layer_norm_backward -> add (-> sum)    the gradient of a residual connection, and that of the bias before it
 //   embedding_backward -> add              the gradient of a table that the output layer shares; in 16 bits
-//   norm -> linear_rows -> gelu or add     joined_rows.h
+//   norm -> linear_rows -> one more        joined_rows.h
 //
 // They give the bits of the operators, except for such a sum, which fuse() has put beside the addition, and the sign of
 // zeros in a table.

@@ -1,6 +1,7 @@
 #include "lorry/compile/joined_rows.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "lorry/compile/neighbours.h"
 #include "lorry/ops/internal.h"
@@ -38,13 +39,16 @@ class Finder {
     if (node.op != Op::linear_rows || node.form != Node::pure || node.results[0] < 0) return false;
     const Value& result = units_.value(node.results[0]);
     return !attribute<bool>(node, 0) && result.layout.is_contiguous() &&
-           rows_of_linear_rows_with(result.dtype, result.device).has_value();
+           linear_rows_limits(result.dtype, result.device).has_value();
+  }
+  kernels::LinearRowsLimits limits(int32_t n) const {
+    const Value& result = units_.value(units_.result(n));
+    return *linear_rows_limits(result.dtype, result.device);
   }
   /// Whether a product has so few rows that norms and additions go with it. Else fuse() joins these with each other.
   bool has_few_rows(int32_t n) const {
-    const Value& result = units_.value(units_.result(n));
-    return result.layout.numel() <=
-           *rows_of_linear_rows_with(result.dtype, result.device) * result.layout.sizes[result.layout.rank - 1];
+    const Layout& result = units_.value(units_.result(n)).layout;
+    return result.numel() <= limits(n).few_rows * result.sizes[result.rank - 1];
   }
   bool is_read_once(int32_t v) const { return units_.readers(v).size() == 1 && !units_.outlives(v); }
   bool is_unread(int32_t v) const { return v < 0 || (units_.readers(v).empty() && !units_.outlives(v)); }
@@ -61,6 +65,9 @@ class Finder {
     if (!is_norm(norm) || norm.form != Node::pure || norm.results[0] != x.value_index ||
         attribute<int64_t>(norm, 0) != 1)
       return -1;
+    const Layout& rows = x.window.layout;
+    const int64_t length = rows.sizes[rows.rank - 1];
+    if (length > limits(n).longest_norm || length % limits(n).norm_run != 0) return -1;
     const bool is_alone =
         std::all_of(norm.results.begin() + 1, norm.results.end(), [&](int32_t v) { return is_unread(v); });
     return is_alone ? maker : -1;
@@ -88,18 +95,22 @@ class Finder {
     for (const int32_t after : units_.readers(v)) {
       const Node& node = units_.node(after);
       if (node.op != Op::paged_write || node.form != Node::in_place || is_taken(after)) continue;
-      const auto is_i32 = [](const Argument& x) { return x.window.layout.is_contiguous(); };
-      if (are_columns(node.arguments[2], v) && are_columns(node.arguments[3], v) &&
-          std::all_of(node.arguments.begin() + 4, node.arguments.end(), is_i32))
+      const auto is_contiguous = [](const Argument& x) { return x.window.layout.is_contiguous(); };
+      const Argument &keys = node.arguments[2], &values = node.arguments[3];
+      if (are_columns(keys, v) && are_columns(values, v) &&
+          std::abs(keys.window.offset - values.window.offset) >= width_of(keys) &&
+          std::all_of(node.arguments.begin() + 4, node.arguments.end(), is_contiguous))
         return after;
     }
     return -1;
   }
+  /// The columns of heads [rows, heads, d].
+  static int64_t width_of(const Argument& heads) { return heads.window.layout.sizes[1] * heads.window.layout.sizes[2]; }
   /// Whether heads [rows, heads, d] are neighbouring columns of a product.
   bool are_columns(const Argument& x, int32_t v) const {
     const Layout &heads = x.window.layout, &product = units_.value(v).layout;
     if (x.kind != Argument::value || x.value_index != v || heads.rank != 3) return false;
-    const int64_t width = heads.sizes[1] * heads.sizes[2], first = x.window.offset;
+    const int64_t width = width_of(x), first = x.window.offset;
     return heads == Layout::strided({product.sizes[0], heads.sizes[1], heads.sizes[2]},
                                     {product.sizes[1], heads.sizes[2], 1}) &&
            first >= 0 && first + width <= product.sizes[1];

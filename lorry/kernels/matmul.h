@@ -77,6 +77,12 @@ struct LinearRowsNeighbours {
   CacheColumns cache = {};
 };
 
+struct LinearRowsLimits {
+  int64_t few_rows = 0;  ///< up to so many, norms, addends and caches cost less there than by themselves; 0: no kernel
+  int64_t longest_norm = 0;  ///< elements of a row that is normalised
+  int64_t norm_run = 1;      ///< which are a multiple of it
+};
+
 struct MatmulKernels {
   void (*matmul)(const MatmulArgs&, Stream);
   void (*linear_rows)(const LinearRowsArgs&, Stream);
@@ -89,7 +95,8 @@ struct MatmulKernels {
   /// linear_rows with neighbours. out may be the addend. Returns false, without having enqueued anything, where one
   /// kernel cannot do it. Null: the device has no such kernel.
   bool (*linear_rows_with)(const LinearRowsArgs&, const LinearRowsNeighbours&, Stream) = nullptr;
-  int64_t few_rows = 0;  ///< up to so many, norms, addends and caches cost less in linear_rows_with than by themselves
+  /// What it does on a device of this type; null where linear_rows_with is.
+  LinearRowsLimits (*linear_rows_limits)(Device) = nullptr;
 };
 
 /// Whether the matrix in the last two dimensions can be read in place: one of its strides is 1, and the other is at

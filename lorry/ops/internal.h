@@ -61,8 +61,8 @@ struct LinearRowsWith {
 /// norm(x) @ weight^T + bias, then one of these: GELU (its tanh form), plus addend, or stored in a cache too, with the
 /// bits of the operators in the BatchInvariant mode. Runs them one by one where one kernel cannot.
 Tensor linear_rows_with(const Tensor& x, const Tensor& weight, const Tensor& bias, const LinearRowsWith& with);
-/// The most rows with which a norm, an addend or a cache is better left to it; none: there is no kernel.
-std::optional<int64_t> rows_of_linear_rows_with(DType dtype, Device device);
+/// What one kernel does of that; none: there is no kernel.
+std::optional<kernels::LinearRowsLimits> linear_rows_limits(DType dtype, Device device);
 
 // ---- gradients ------------------------------------------------------------------------------------------------------
 

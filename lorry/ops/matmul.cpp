@@ -352,43 +352,54 @@ Tensor linear_aligned(const Tensor& x, const Tensor& weight, const Tensor& bias)
   return linear(x, weight, bias, true);
 }
 
-Tensor linear_rows_with(const Tensor& x, const Tensor& weight, const Tensor& bias, const LinearRowsWith& with) {
-  using With = kernels::LinearRowsNeighbours;
-  const Running running(with.cache ? "paged_write" : "linear");
+namespace {
+
+/// One kernel's work; an undefined tensor if it cannot do it.
+Tensor by_one_kernel(const Tensor& x, const Tensor& weight, const Tensor& bias, const LinearRowsWith& with) {
+  const kernels::MatmulKernels& matmul = *backend(x).matmul;
+  if (matmul.linear_rows_with == nullptr || x.numel() == 0 || weight.numel() == 0) return {};
   Dims sizes = x.sizes();
   sizes[sizes.size() - 1] = weight.size(0);
   const Tensor out = empty(sizes, x.options());
-  if (out.numel() > 0) {
-    kernels::CacheColumns cache;
-    if (with.cache)
-      cache = {.k_cache = array(with.cache->k_cache),
-               .v_cache = array(with.cache->v_cache),
-               .rows = {array(with.cache->block_table), array(with.cache->slots), array(with.cache->positions)},
-               .k = with.cache->k,
-               .v = with.cache->v};
-    const kernels::Array to = as_rows(out);
-    const Tensor rows = x.dim() == 2 ? x : x.reshape({to.size(0), x.size(-1)});
-    const Tensor scale = contiguous_or_none(with.norm_weight), shift = contiguous_or_none(with.norm_bias);
-    const kernels::MatmulKernels& matmul = *backend(out).matmul;
-    const bool done =
-        matmul.linear_rows_with != nullptr &&
-        matmul.linear_rows_with({to, array(rows), array(weight), array_or_none(bias)},
-                                {.norm = with.norm,
-                                 .norm_weight = array_or_none(scale),
-                                 .norm_bias = array_or_none(shift),
-                                 .eps = with.eps,
-                                 .gelu = with.gelu,
-                                 .addend = with.addend.defined() ? as_rows(with.addend) : kernels::Array{},
-                                 .cache = cache},
-                                current_stream(out.device()));
-    if (done) return out;
-  }
+  const kernels::Array to = as_rows(out);
+  const Tensor rows = x.dim() == 2 ? x : x.reshape({to.size(0), x.size(-1)});
+  const Tensor scale = contiguous_or_none(with.norm_weight), shift = contiguous_or_none(with.norm_bias);
+  kernels::CacheColumns cache;
+  if (with.cache)
+    cache = {.k_cache = array(with.cache->k_cache),
+             .v_cache = array(with.cache->v_cache),
+             .rows = {array(with.cache->block_table), array(with.cache->slots), array(with.cache->positions)},
+             .k = with.cache->k,
+             .v = with.cache->v};
+  const bool done = matmul.linear_rows_with({to, array(rows), array(weight), array_or_none(bias)},
+                                            {.norm = with.norm,
+                                             .norm_weight = array_or_none(scale),
+                                             .norm_bias = array_or_none(shift),
+                                             .eps = with.eps,
+                                             .gelu = with.gelu,
+                                             .addend = with.addend.defined() ? as_rows(with.addend) : kernels::Array{},
+                                             .cache = cache},
+                                            current_stream(out.device()));
+  return done ? out : Tensor();
+}
+
+}  // namespace
+
+Tensor linear_rows_with(const Tensor& x, const Tensor& weight, const Tensor& bias, const LinearRowsWith& with) {
+  using With = kernels::LinearRowsNeighbours;
+  const Running running(with.cache ? "paged_write" : "linear");
+  if (const Tensor out = by_one_kernel(x, weight, bias, with); out.defined()) return out;
   const BatchInvariant scope;
-  const Dims row = {x.size(-1)};
-  const Tensor rows = with.norm == With::no_norm      ? x
-                      : with.norm == With::layer_norm ? layer_norm(x, row, with.norm_weight, with.norm_bias, with.eps)
-                                                      : rms_norm(x, row, with.norm_weight, with.eps);
-  const Tensor product = linear(rows, weight, bias);
+  if (with.norm != With::no_norm) {
+    const Dims row = {x.size(-1)};
+    LinearRowsWith rest = with;
+    rest.norm = With::no_norm;
+    return linear_rows_with(with.norm == With::layer_norm
+                                ? layer_norm(x, row, with.norm_weight, with.norm_bias, with.eps)
+                                : rms_norm(x, row, with.norm_weight, with.eps),
+                            weight, bias, rest);
+  }
+  const Tensor product = linear(x, weight, bias);
   if (with.gelu) return gelu(product, "tanh");
   if (with.cache) {
     const CacheWrite& to = *with.cache;
@@ -401,10 +412,11 @@ Tensor linear_rows_with(const Tensor& x, const Tensor& weight, const Tensor& bia
   return with.addend.defined() ? product + with.addend : product;
 }
 
-std::optional<int64_t> rows_of_linear_rows_with(DType dtype, Device device) {
+std::optional<kernels::LinearRowsLimits> linear_rows_limits(DType dtype, Device device) {
   const kernels::MatmulKernels& matmul = *kernels::backend(device).matmul;
-  if ((dtype != kF16 && dtype != kBF16) || matmul.linear_rows_with == nullptr) return std::nullopt;
-  return matmul.few_rows;
+  if ((dtype != kF16 && dtype != kBF16) || matmul.linear_rows_limits == nullptr) return std::nullopt;
+  const kernels::LinearRowsLimits limits = matmul.linear_rows_limits(device);
+  return limits.few_rows > 0 ? std::optional(limits) : std::nullopt;
 }
 
 void set_matmul_precision(Precision precision) { kernels::matmul_settings().precision = precision; }

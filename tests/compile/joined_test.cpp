@@ -313,8 +313,12 @@ TEST(JoinedOperators, products_of_rows_with_their_neighbours) {
                          random({c.columns}),       random({c.depth}),
                          random({c.depth}),         random({c.rows, c.columns})};
         };
-        const auto few = rows_of_linear_rows_with(dtype, default_device());
-        EXPECT_EQ(expect_joined(make, product_of_rows(c, after)), few && (c.rows <= *few || after == 1) ? 1 : 0);
+        const auto limits = linear_rows_limits(dtype, default_device());
+        const bool is_few = limits && c.rows <= limits->few_rows,
+                   has_norm =
+                       is_few && c.norm > 0 && c.depth <= limits->longest_norm && c.depth % limits->norm_run == 0,
+                   has_operator = after == 1 ? limits.has_value() : after > 1 && is_few;
+        EXPECT_EQ(expect_joined(make, product_of_rows(c, after)), has_norm || has_operator ? 1 : 0);
       }
 }
 
@@ -348,19 +352,70 @@ TEST(JoinedOperators, products_of_rows_whose_keys_and_values_a_cache_stores) {
           const Tensor k = x[3].clone();  // read after the write
           return Tensors{paged_attention(parts.select(1, 0), x[3], x[4].contiguous(), x[5], x[6], x[7]), k};
         };
-        const auto few = rows_of_linear_rows_with(dtype, default_device());
-        EXPECT_EQ(expect_joined(make, f), few && rows <= *few ? 1 : 0);
+        const auto limits = linear_rows_limits(dtype, default_device());
+        EXPECT_EQ(expect_joined(make, f), limits && rows <= limits->few_rows ? 1 : 0);
       }
 }
 
+TEST(JoinedOperators, products_of_rows_leave_caches_alone_that_they_read_or_store_otherwise) {
+  constexpr int64_t kRows = 2, kHeads = 2, kDepth = 8, kWidth = kHeads * kDepth;
+  const bool has = linear_rows_limits(kBF16, default_device()).has_value();
+  const MakeArguments make = [&](uint64_t seed) {
+    manual_seed(seed);
+    return Tensors{randn({kRows, kWidth}).to(kBF16),
+                   randn({3 * kWidth, kWidth}).to(kBF16),
+                   randn({4, 4, kHeads, kDepth}).to(kBF16),
+                   randn({4, 4, kHeads, kDepth}).to(kBF16),
+                   arange(4).to(kI32).view({kRows, 2}),
+                   arange(kRows).to(kI32),
+                   tensor({3, 6}).to(kI32)};
+  };
+  const auto in_mode = [](const auto& f) {
+    return Function([f](const Tensors& x) {
+      const BatchInvariant by_rows;
+      const NoGrad quiet;
+      return f(x);
+    });
+  };
+  const auto parts_of = [&](const Tensor& x, const Tensor& w) { return linear(x, w).view({kRows, 3, kHeads, kDepth}); };
+  // Rows that lie in the cache are read before it is written.
+  EXPECT_EQ(expect_joined(make, in_mode([&](const Tensors& x) {
+                            const Tensor from = x[2].narrow(0, 0, kRows).select(1, 3).view({kRows, kWidth});
+                            const Tensor parts = parts_of(from, x[1]);
+                            paged_write(x[2], x[3], parts.select(1, 1), parts.select(1, 2), x[4], x[5], x[6]);
+                            return Tensors{parts.select(1, 0).clone()};
+                          })),
+            has ? 1 : 0);
+  // The same columns as keys and as values, and columns that overlap.
+  for (const int64_t second : {1, 0})
+    EXPECT_EQ(expect_joined(make, in_mode([&, second](const Tensors& x) {
+                              const Tensor product = linear(x[0], x[1]);
+                              const auto heads = [&](int64_t column) {
+                                return product.narrow(1, column, kWidth).view({kRows, kHeads, kDepth});
+                              };
+                              paged_write(x[2], x[3], heads(kWidth), heads(kWidth + second * 3), x[4], x[5], x[6]);
+                              return Tensors{product};
+                            })),
+              0);
+  // Positions and another result that one unit computes, of which the write needs one and the product makes the other.
+  EXPECT_LE(expect_joined(make, in_mode([&](const Tensors& x) {
+                            const Tensor parts = parts_of(x[0], x[1]);
+                            const Tensor positions = x[6] + 1, queries = parts.select(1, 0) * 2;
+                            paged_write(x[2], x[3], parts.select(1, 1), parts.select(1, 2), x[4], x[5], positions);
+                            return Tensors{queries, positions};
+                          })),
+            has ? 1 : 0);
+}
+
 TEST(JoinedOperators, a_cache_that_does_not_have_a_row_is_reported_as_by_its_operator) {
-  if (!rows_of_linear_rows_with(kBF16, default_device())) GTEST_SKIP() << "no such kernel on " << default_device();
+  if (!linear_rows_limits(kBF16, default_device())) GTEST_SKIP() << "no such kernel on " << default_device();
   const BatchInvariant by_rows;
   const NoGrad quiet;
   const Tensor cache = zeros({2, 4, 1, 8}, {kBF16}), table = zeros({1, 2}, {kI32});
   const Tensor x = ones({1, 8}, {kBF16}), w = ones({24, 8}, {kBF16});
-  for (const auto& [slot, position] : {std::pair{1, 0}, {0, 8}}) {
+  for (const auto& [slot, position, block] : {std::array{1, 0, 0}, {0, 8, 0}, {0, 4, 2}}) {
     LinearRowsWith with;
+    table.fill_(block);
     with.cache = {cache, cache.clone(), table, full({1}, slot, {kI32}), full({1}, position, {kI32}), 8, 16};
     linear_rows_with(x, w, {}, with);
     std::string error;
@@ -375,7 +430,7 @@ TEST(JoinedOperators, a_cache_that_does_not_have_a_row_is_reported_as_by_its_ope
 }
 
 TEST(JoinedOperators, products_of_rows_leave_alone_what_others_read) {
-  const bool has = rows_of_linear_rows_with(kBF16, default_device()).has_value();
+  const bool has = linear_rows_limits(kBF16, default_device()).has_value();
   const auto make = [](uint64_t seed) {
     manual_seed(seed);
     return Tensors{randn({4, 64}).to(kBF16), randn({32, 64}).to(kBF16), randn({4, 32}).to(kBF16)};

@@ -300,6 +300,17 @@ TEST_F(EngineTest, without_batch_invariance_texts_have_their_lengths) {
   for (size_t i = 0; i < all.size(); ++i) EXPECT_EQ(static_cast<int64_t>(texts[i].size()), all[i].limit);
 }
 
+TEST_F(EngineTest, the_host_waits_less_than_once_in_ten_tokens) {
+  const nn::GPT model = small_model(false, kF32, 512);
+  Engine engine(model, {.sequences = 1, .steps_ahead = 16});
+  engine.submit({.tokens = {1, 2, 3}, .limit = 400});
+  int64_t reports = 0;
+  while (!engine.idle()) reports += engine.step().empty() ? 0 : 1;
+  EXPECT_EQ(engine.stats().tokens, 400);
+  EXPECT_LE(10 * reports, 400) << "a report is a wait at most";
+  EXPECT_LE(engine.stats().waits, reports);
+}
+
 TEST_F(EngineTest, refuses_what_it_cannot_serve) {
   const nn::GPT model = small_model(false);
   Engine engine(model, {.sequences = 2, .block_size = 4, .blocks = 3, .stops = 1, .stop_length = 2});

@@ -192,6 +192,11 @@ void linear_rows(const LinearRowsArgs& args, Stream stream) {
   linear_rows_with(args, {}, stream);
 }
 
+LinearRowsLimits linear_rows_limits(Device device) {
+  if (lorry::cuda::properties(device.index).compute_capability < kCapability) return {};
+  return {.few_rows = kFewRows, .longest_norm = kMostNormal, .norm_run = kRun<Float16>};
+}
+
 bool linear_rows_with(const LinearRowsArgs& args, const LinearRowsNeighbours& with, Stream stream) {
   if (!uses_tensor_cores(args, stream) || args.out.numel() == 0) return false;
   return args.out.dtype == kF16 ? multiply_with<Float16>(args, with, stream)

@@ -71,7 +71,7 @@ const MatmulKernels& matmul_kernels() {
                                           .refused = epilogue_refused,
                                           .with_epilogue = with_epilogue,
                                           .linear_rows_with = linear_rows_with,
-                                          .few_rows = kFewRows};
+                                          .linear_rows_limits = linear_rows_limits};
   return kKernels;
 }
 

@@ -3,8 +3,9 @@
 // only the bucket in which a bound falls is looked at closely. Then the weights of the tokens that are left are summed
 // by index. Weights are integers (formula/tokens.h), so sums are exact in any order.
 //
-// A cluster holds a row of up to 65,536 logits of 16 bits, and reads it once. Longer ones it reads twice for the
-// buckets, from the cache the second time, and once more for each bound.
+// A cluster holds a row of up to 65,536 logits of 16 bits, and reads it once. Longer ones it reads for the largest, for
+// the sums and to find the token, and with bounds once more for the buckets and for each bound; from the cache but the
+// first time.
 
 #include "lorry/kernels/tokens.h"
 
