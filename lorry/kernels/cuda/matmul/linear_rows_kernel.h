@@ -93,10 +93,11 @@ struct CacheOfRows {
     const bool speak = is_key && at == 0;
     const int32_t position = rows.position(row, speak);
     if (position < 0) return nullptr;
-    const CachedRows::Place in_cache = rows.place(position);
-    const int32_t block = rows.block(row, in_cache.number, speak);
+    const int32_t number = static_cast<int32_t>(rows.by_block(static_cast<uint32_t>(position)));
+    const int32_t block = rows.block(row, number, speak);
     if (block < 0) return nullptr;
-    return part.to + block * part.block + in_cache.row * part.row + at / d * part.head + at % d * part.coordinate;
+    const int64_t in_block = position - int64_t{number} * rows.by_block.divisor;
+    return part.to + block * part.block + in_block * part.row + at / d * part.head + at % d * part.coordinate;
   }
 };
 

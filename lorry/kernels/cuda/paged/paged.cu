@@ -169,9 +169,11 @@ struct Lane {
   __device__ __forceinline__ int64_t offset_of(int32_t split) const {
     const int32_t key = split * kSplit + at * R::kTeams + team;
     if (key > last) return -1;
-    const CachedRows::Place at_key = p.rows.place(key);
-    const int32_t block = p.rows.block(row, at_key.number, true);
-    return block < 0 ? -1 : block * p.cache_block + at_key.row * p.cache_row + head * p.cache_head;
+    const int32_t number = static_cast<int32_t>(p.rows.by_block(static_cast<uint32_t>(key)));
+    const int32_t block = p.rows.block(row, number, true);
+    if (block < 0) return -1;
+    const int64_t in_block = key - int64_t{number} * p.rows.by_block.divisor;
+    return block * p.cache_block + in_block * p.cache_row + head * p.cache_head;
   }
 
   /// The keys or values that a team has in flight.
@@ -335,12 +337,18 @@ __device__ __forceinline__ void attend(const Problem<typename R::T>& p, int32_t 
   {
     Lane<R, kQueries> lane(p, row, head, position);
     const int32_t splits = lane.last / kSplit + 1;
-    cluster_wait();  // the first block runs, and has read what was in its places
+    bool may_write = false;
+    const auto wait_for_places = [&] {
+      if (!may_write) cluster_wait();
+      may_write = true;
+    };
     for (int l = rank + blocks * warp; l < min(kLanes, splits); l += blocks * warps) {
       lane.clear();
       for (int32_t split = l; split < splits; split += kLanes) lane.add(split);
+      wait_for_places();
       lane.store((blocks == 1 ? parts : in_block(parts, 0)) + l * pitch);
     }
+    wait_for_places();
   }
   cluster_sync();
   if (rank == 0)
@@ -375,10 +383,11 @@ __device__ __forceinline__ void prefetch_first(const Problem<typename R::T>& p, 
                 key = split * kSplit + static_cast<int32_t>(threadIdx.x) % kWarp;
   const int32_t slot = __ldcv(p.rows.slots + row), position = __ldcv(p.rows.positions + row);
   if (slot < 0 || slot >= p.rows.sequences || key >= position || position >= p.rows.capacity) return;
-  const CachedRows::Place at = p.rows.place(key);
-  const int32_t block = __ldcv(p.rows.table + int64_t{slot} * p.rows.per_sequence + at.number);
+  const auto number = static_cast<int32_t>(p.rows.by_block(static_cast<uint32_t>(key)));
+  const int32_t block = __ldcv(p.rows.table + int64_t{slot} * p.rows.per_sequence + number);
   if (block < 0 || block >= p.rows.blocks) return;
-  const int64_t from = block * p.cache_block + at.row * p.cache_row + head / p.group * p.cache_head;
+  const int64_t from = block * p.cache_block + (key - int64_t{number} * p.rows.by_block.divisor) * p.cache_row +
+                       head / p.group * p.cache_head;
   for (int e = 0; e < p.d; e += kLine) {
     prefetch_line(p.k + from + e);
     prefetch_line(p.v + from + e);

@@ -34,11 +34,12 @@ __global__ __launch_bounds__(kWriters) void paged_write_rows(const Both both, co
   const bool speak = threadIdx.x == 0 && blockIdx.y == 0;
   const int32_t position = rows.position(row, speak);
   if (position < 0) return;
-  const CachedRows::Place at = rows.place(position);
-  const int32_t block = rows.block(row, at.number, speak);
+  const int32_t number = static_cast<int32_t>(rows.by_block(static_cast<uint32_t>(position)));
+  const int32_t block = rows.block(row, number, speak);
   if (block < 0) return;
   const Part& s = both.each[blockIdx.y];
-  Word* const to = static_cast<Word*>(s.to) + block * s.to_block + at.row * s.to_row;
+  const int64_t at = position - int64_t{number} * rows.by_block.divisor;
+  Word* const to = static_cast<Word*>(s.to) + block * s.to_block + at * s.to_row;
   const Word* const from = static_cast<const Word*>(s.from) + row * s.row;
   for (int i = static_cast<int>(threadIdx.x); i < heads * width; i += kWriters) {
     const int head = i / width, e = i - head * width;

@@ -31,14 +31,6 @@ struct CachedRows {
     if (speak) site.report(lorry::cuda::DeviceAssert::index, position, 0, capacity);
     return -1;
   }
-  /// Where a position lies in the row's sequence: in which of its blocks, and at which row of that.
-  struct Place {
-    int32_t number, row;
-  };
-  __device__ __forceinline__ Place place(int32_t position) const {
-    const auto number = static_cast<int32_t>(by_block(static_cast<uint32_t>(position)));
-    return {number, position - number * static_cast<int32_t>(by_block.divisor)};
-  }
   /// The block of a position of the row's sequence; -1 if there is none.
   __device__ __forceinline__ int32_t block(int32_t row, int32_t number, bool speak) const {
     const int32_t block = table[int64_t{slots[row]} * per_sequence + number];
