@@ -50,8 +50,9 @@ TEST_F(Moves, memory_may_move_into_a_part_of_itself) {
 /// Libraries pass addresses to their kernels in several forms: one parameter each, all in one piece, in descriptors of
 /// the copy engine.
 TEST_F(Moves, of_the_operands_of_products) {
+  const bool has_libraries = default_device().is_cuda();
   for (const DType dtype : {kF32, kF64, kF16, kBF16})
-    for (const int64_t rows : {1, 8, 64, 250, 1024})
+    for (const int64_t rows : has_libraries ? std::vector<int64_t>{1, 8, 64, 250, 1024} : std::vector<int64_t>{1, 8})
       for (const int64_t width : {64, 512}) {
         const Options as{dtype};
         const Tensor x = randn({rows, width}, as), other_x = randn({rows, width}, as), bias = randn({512}, as);
