@@ -77,6 +77,7 @@ struct LinearRowsNeighbours {
   CacheColumns cache = {};
 };
 
+/// What linear_rows_with does in one kernel on a device.
 struct LinearRowsLimits {
   int64_t few_rows = 0;  ///< up to so many, norms, addends and caches cost less there than by themselves; 0: no kernel
   int64_t longest_norm = 0;  ///< elements of a row that is normalised

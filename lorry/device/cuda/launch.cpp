@@ -72,11 +72,13 @@ void put(uint32_t (&to)[3], dim3 from) { to[0] = from.x, to[1] = from.y, to[2] =
                     .bytes = bytes});
 }
 
+constexpr int kProgrammaticCapability = 90;  ///< earlier devices have no programmatic dependent launch
+
 /// A launch with attributes, which cudaLaunchKernel does not accept.
 [[gnu::noinline]] cudaError_t launch_extended(Stream stream, const Shape& shape, const void* kernel, void** values) {
   std::array<cudaLaunchAttribute, 2> attributes{};
   unsigned count = 0;
-  if (shape.programmatic) {
+  if (shape.programmatic && properties(stream.device.index).compute_capability >= kProgrammaticCapability) {
     attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attributes[count++].val.programmaticStreamSerializationAllowed = 1;
   }

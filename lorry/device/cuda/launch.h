@@ -27,6 +27,7 @@ struct Shape {
   dim3 cluster = {1, 1, 1};
   /// The kernel may start before the preceding kernel on the stream ends (programmatic dependent launch). It must call
   /// cudaGridDependencySynchronize() before it reads or writes memory of that kernel: begin_programmatic() does.
+  /// Devices before compute capability 9.0 launch it as usual.
   bool programmatic = false;
 };
 
