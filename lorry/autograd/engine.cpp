@@ -7,6 +7,7 @@
 
 #include "lorry/autograd/node.h"
 #include "lorry/base/events.h"
+#include "lorry/base/span.h"
 #include "lorry/device/fence.h"
 #include "lorry/ops/ops.h"
 
@@ -131,11 +132,14 @@ class Walk {
   }
 
  private:
+  static void describe(const void* node, SpanDescription& to) { to.name = static_cast<const Node*>(node)->name(); }
+
   void visit(Node& node, std::vector<Tensor> grads, bool keep) {
     const StreamScope there(node.stream);
     for (const Node::Retained& r : node.run_hooks(grads)) retain(r, grads[static_cast<size_t>(r.output)]);
     needed_.capture(&node, grads);
     if (!needed_.beyond(node)) return;
+    const Span span({.kind = SpanKind::backward, .object = &node, .describe = describe, .origin = node.origin});
     std::vector<Tensor> next = node.apply(std::move(grads));
     if (!keep) node.release();
     for (size_t i = 0; i < next.size() && i < node.edges.size(); ++i) send(node.edges[i], std::move(next[i]));

@@ -56,6 +56,8 @@ class Node : public Counted {
   /// The stream of a forward call on a GPU: apply runs there too. A CPU stream: apply runs on the stream on which
   /// backward is called.
   Stream stream;
+  /// Where a profiler saw the forward call (base/span.h); 0: nowhere.
+  uint32_t origin = 0;
 
   int64_t add_hook(int output, Hook hook);
   bool remove_hook(int64_t handle);

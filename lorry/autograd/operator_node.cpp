@@ -1,6 +1,7 @@
 #include "lorry/autograd/operator_node.h"
 
 #include "lorry/autograd/grad_mode.h"
+#include "lorry/base/span.h"
 #include "lorry/device/fence.h"
 #include "lorry/ops/ops.h"
 
@@ -139,6 +140,7 @@ OperatorNode::OperatorNode(const door::CallView& call, const Rule* rule) : Node(
 }
 
 void OperatorNode::ran(const door::CallView& call) {
+  origin = lorry::detail::t_origin;
   call_.outputs_.resize(call.outputs.size());
   for (size_t i = 0; i < call.outputs.size(); ++i) {
     const Tensor& y = call.outputs[i];

@@ -198,6 +198,12 @@ bool is_internal(const SourceLine& line) {
 int call_stack(std::span<const void*>) noexcept { return 0; }
 #endif
 
+std::vector<const void*> call_stack() {
+  const void* frames[17];
+  const int count = call_stack(frames);
+  return count > 1 ? std::vector(frames + 1, frames + count) : std::vector<const void*>();
+}
+
 std::vector<SourceLine> source_lines(const void* address) {
   // The address of the call itself. The instruction after it may belong to another line, or to another function if the
   // call does not return.

@@ -23,6 +23,9 @@ namespace lorry {
 /// other than x86-64 and AArch64.
 int call_stack(std::span<const void*> frames) noexcept;
 
+/// The innermost return addresses of the calling thread, of which the first lies in the function that called it.
+std::vector<const void*> call_stack();
+
 struct SourceLine {
   std::string function;  ///< the demangled name; empty if the module has no symbol there
   std::string file;      ///< empty without line information, or if Lorry was built without libdw

@@ -6,9 +6,11 @@
 //
 //   const Scope evaluation("evaluation");
 //
-// Opening and closing a scope costs two writes.
+// Opening and closing a scope costs two writes, and a test of whether a profiler listens.
 
 #include <string>
+
+#include "lorry/base/span.h"
 
 namespace lorry {
 
@@ -24,8 +26,14 @@ class Scope {
   /// already contains the outer ones.
   Scope(const void* object, Describe describe) : object_(object), describe_(describe), outer_(t_innermost) {
     t_innermost = this;
+    if (mode(kProfileMode)) [[unlikely]]
+      heard_ = detail::begin_span({.kind = SpanKind::scope, .object = this});
   }
-  ~Scope() { t_innermost = outer_; }
+  ~Scope() {
+    if (heard_) [[unlikely]]
+      detail::end_span({.kind = SpanKind::scope, .object = this});
+    t_innermost = outer_;
+  }
   Scope(const Scope&) = delete;
   Scope& operator=(const Scope&) = delete;
 
@@ -43,6 +51,7 @@ class Scope {
   const void* object_;
   Describe describe_;
   const Scope* outer_;
+  bool heard_ = false;  ///< a profiler has heard of it
 };
 
 }  // namespace lorry

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "lorry/base/call_stack.h"
 #include "lorry/base/scope.h"
 #include "lorry/compile/simplify.h"
 #include "lorry/kernels/backend.h"
@@ -242,7 +243,7 @@ DeferredCall* LazyRun::add(const door::CallView& call) {
   c.in_place = call.in_place;
   c.inputs = inputs_;
   c.attributes.assign(call.attributes.begin(), call.attributes.end());
-  c.scope = Scope::path();
+  c.scope = Scope::path(), c.frames = call_stack();
   std::vector<bool> is_made(memory_.size() + unknown_.size(), false);
   for (const Tensor& x : call.outputs) {
     TensorRef& output = c.outputs.emplace_back(ref_of(x));

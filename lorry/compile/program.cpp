@@ -1,6 +1,7 @@
 #include "lorry/compile/program.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 
 #include "lorry/compile/epilogue.h"
@@ -8,6 +9,7 @@
 #include "lorry/compile/joined_rows.h"
 #include "lorry/compile/run.h"
 #include "lorry/compile/simplify.h"
+#include "lorry/compile/unit_span.h"
 #include "lorry/compile/verify.h"
 #include "lorry/device/capture.h"
 #include "lorry/trace/placement.h"
@@ -100,6 +102,13 @@ bool is_captured(const Graph& graph) {
   return std::ranges::any_of(devices_of(graph), [](Device d) { return is_capturing(current_stream(d)); });
 }
 
+/// What a unit's span refers to while it is open.
+struct SpanUnit {
+  const Graph& graph;
+  const Unit& unit;
+};
+constinit std::atomic<uint64_t> g_spans{1};
+
 void synchronize(const Graph& graph) {
   for (const Device d : devices_of(graph)) current_stream(d).synchronize();
 }
@@ -112,7 +121,8 @@ Schedule::Schedule(const Graph& graph, std::vector<Unit> units)
     : graph_(graph),
       units_(std::move(units)),
       lifetimes_(graph_, steps_of(graph_, units_)),
-      in_input_(made_in_inputs(graph_, steps_of(graph_, units_), overwritten_by(graph_, units_))) {
+      in_input_(made_in_inputs(graph_, steps_of(graph_, units_), overwritten_by(graph_, units_))),
+      first_span_(g_spans.fetch_add(units_.size(), std::memory_order_relaxed)) {
   for (const Unit& unit : units_) {
     const bool has_kernel = unit.kind != Unit::library && unit.kind != Unit::joined;
     kernels_.push_back(has_kernel ? make_kernel(graph_, unit, in_input_) : nullptr);
@@ -123,6 +133,7 @@ Schedule::Schedule(const Graph& graph, std::vector<Unit> units)
 
 std::vector<Tensor> Schedule::run(std::span<const Tensor> arguments, RunDraws draws,
                                   std::span<const Tensor> into) const {
+  const bool is_profiled = mode(kProfileMode);
   const ModeScope nobody_listens(0, kToldModes);
   Evaluation evaluation(graph_, arguments, lifetimes_, std::move(draws), in_input_);
   if (!into.empty()) evaluation.use_memory_of(into);
@@ -138,11 +149,18 @@ std::vector<Tensor> Schedule::run(std::span<const Tensor> arguments, RunDraws dr
   };
   for (size_t u = 0; u < units_.size(); ++u) {
     call_back(callback_ends_[u]);
+    const SpanUnit described{graph_, units_[u]};
+    const Span span({SpanKind::unit, first_span_ + u, &described, describe_unit}, is_profiled);
     run_unit(u, evaluation);
     evaluation.end(static_cast<int32_t>(u));
   }
   call_back(graph_.callbacks.size());
   return evaluation.finish();
+}
+
+void Schedule::describe_unit(const void* unit, SpanDescription& to) {
+  const auto& described = *static_cast<const SpanUnit*>(unit);
+  describe(described.graph, described.unit, to);
 }
 
 void Schedule::run_unit(size_t u, Evaluation& evaluation) const {

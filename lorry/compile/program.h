@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "lorry/base/span.h"
 #include "lorry/compile/fuse.h"
 #include "lorry/compile/tune.h"
 #include "lorry/trace/evaluation.h"
@@ -41,6 +42,7 @@ class Schedule {
 
  private:
   void run_unit(size_t u, trace::Evaluation& evaluation) const;
+  static void describe_unit(const void* unit, SpanDescription& to);
 
   const trace::Graph& graph_;
   std::vector<Unit> units_;
@@ -48,6 +50,7 @@ class Schedule {
   std::vector<int> in_input_;  ///< per value: the input in whose memory it is computed; -1: none
   /// Per unit; null if the library runs it.
   std::vector<std::shared_ptr<const kernels::FusedKernel>> kernels_;
+  const uint64_t first_span_;          ///< the id of the first unit's span
   std::vector<size_t> callback_ends_;  ///< per unit: the number of host callbacks before it
 };
 

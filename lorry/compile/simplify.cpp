@@ -102,7 +102,7 @@ class Rebuilder {
     Node copy;
     copy.op = Op::copy;
     copy.form = Node::in_place;
-    copy.scope = in_place.scope;
+    copy.scope = in_place.scope, copy.frames = in_place.frames;
     copy.targets = {target};
     Argument source = target;
     source.value_index = made;

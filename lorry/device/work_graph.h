@@ -6,7 +6,9 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
+#include "lorry/base/span.h"
 #include "lorry/device/address_slots.h"
 #include "lorry/device/addresses.h"
 #include "lorry/device/stream.h"
@@ -33,6 +35,8 @@ class WorkGraph {
   /// without moves it does only that. On a GPU, addresses of library calls are looked for in the parameters of the
   /// library's kernels. Throws CudaError.
   virtual int64_t rebind(std::span<const Move> moves) = 0;
+  /// Of a GPU: the launches, in order, and how many nodes each became. Empty on the CPU.
+  virtual std::vector<SpanPart> launches() const { return {}; }
 };
 
 /// Captures the work that this thread enqueues on the stream (on the CPU: all its kernel calls) until finish(), or

@@ -8,6 +8,7 @@
 #include "lorry/base/modes.h"
 #include "lorry/memory/counters.h"
 #include "lorry/memory/lease.h"
+#include "lorry/memory/observer.h"
 #include "lorry/memory/out_of_memory.h"
 
 namespace lorry::memory {
@@ -19,6 +20,16 @@ constexpr int kPatience = 8;                 // an allocation stops polling afte
 /// `unit` is a power of two.
 int64_t round_up(int64_t bytes, int64_t unit) { return (bytes + unit - 1) & -unit; }
 const char* running() { return running_or(""); }
+
+/// Tells the observer of a block that begins or ends to be in use.
+inline void announce(const std::string& allocator, const Block& block, bool is_allocated) noexcept {
+  const Observer* const observer = detail::g_observer.load(std::memory_order_acquire);
+  if (observer == nullptr) [[likely]]
+    return;
+  const char* const made_by = block.made_by.load(std::memory_order_relaxed);
+  const BlockView view{allocator.c_str(), block.data, block.size, made_by != nullptr ? made_by : ""};
+  is_allocated ? observer->allocated(view) : observer->released(view);
+}
 
 }  // namespace
 
@@ -51,6 +62,7 @@ void* CachingAllocator::allocate(int64_t bytes, Stream stream) {
       if (Block* block = bins->take(small_class(round_up(bytes, policy_.unit)))) {
         block->made_by.store(running(), std::memory_order_relaxed);
         if (bins->count(block->size, 1)) publish(*bins);
+        announce(name_, *block, true);
         return block->data;
       }
     }
@@ -64,6 +76,7 @@ void CachingAllocator::release(void* data, int64_t bytes) noexcept {
   if (block != nullptr && !block->noted.load(std::memory_order_relaxed)) [[likely]] {
     ThreadBins* bins = t_cache.find(block->home);
     if (bins != nullptr && bins->epoch == epoch_.load(std::memory_order_relaxed)) [[likely]] {
+      announce(name_, *block, false);
       block->made_by.store(nullptr, std::memory_order_relaxed);
       if (bins->keep(block)) {
         if (bins->count(-block->size, -1)) {
@@ -134,6 +147,7 @@ void* CachingAllocator::allocate_slowly(int64_t bytes, Stream stream) {
       if (!block->segment->mapped) locate(block);
       block->made_by.store(running(), std::memory_order_relaxed);
       count(block->size, 1);
+      announce(name_, *block, true);
       keep_within_bound();
     }
   } catch (const std::bad_alloc&) {  // of a header
@@ -292,6 +306,7 @@ void CachingAllocator::release_slowly(Block* block, void* data) noexcept {
     block = found->second;
     located_.erase(found);
   }
+  if (block->made_by.load(std::memory_order_relaxed) != nullptr) announce(name_, *block, false);
   if (const char* made_by = block->made_by.exchange(nullptr, std::memory_order_relaxed)) block->was_made_by = made_by;
   for (const Use& use : block->uses)
     if (use.lease != nullptr) use.lease->note_release(*block->was_made_by ? block->was_made_by : "", block->size);

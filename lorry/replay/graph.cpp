@@ -5,6 +5,7 @@
 #include <span>
 
 #include "lorry/base/events.h"
+#include "lorry/base/span.h"
 #include "lorry/device/capture.h"
 #include "lorry/device/fence.h"
 #include "lorry/device/work_graph.h"
@@ -114,6 +115,7 @@ struct Graph::State {
   void rebuild();
   void capture();
   void launch();
+  static void describe(const void* state, SpanDescription& to);
   int64_t rebind(std::span<const device::Move> moves);
   /// A followed tensor that has changed in more than its memory; null if there is none.
   const std::string* changed() const;
@@ -131,6 +133,7 @@ struct Graph::State {
   std::vector<Followed> followed;
   Stream last;  ///< where it was launched last
   std::atomic<bool> busy{false};
+  uint64_t span_id = 0;  ///< of what was captured last
   GraphStats stats;
 };
 
@@ -199,6 +202,8 @@ void Graph::State::capture() {
     work.reset();
     throw;
   }
+  static constinit std::atomic<uint64_t> spans{1};
+  span_id = spans.fetch_add(1, std::memory_order_relaxed);
   stats.nodes = work->nodes();
   stats.bytes = work->bytes();
   Leaser leaser(leases, device, *pool);
@@ -235,7 +240,14 @@ void Graph::State::launch() {
   order(last, stream);
   if (random.draws() > 0) random.advance();
   last = stream;
+  const Span span({SpanKind::replay, span_id, this, describe});
   work->launch(stream);
+}
+
+void Graph::State::describe(const void* state, SpanDescription& to) {
+  const State& graph = *static_cast<const State*>(state);
+  to.name = fmt::format("replay of {} nodes", graph.stats.nodes);
+  to.parts = graph.work->launches();
 }
 
 Graph::State::~State() {

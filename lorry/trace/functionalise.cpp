@@ -227,7 +227,7 @@ class Functionaliser {
     node.run = call.run;
     node.attributes = call.attributes;
     node.generator = call.generator;
-    node.scope = call.scope;
+    node.scope = call.scope, node.frames = call.frames;
     const auto index = static_cast<int32_t>(graph_.nodes.size());
     const std::span outputs(call.outputs);
     const auto targets = outputs.first(written(call)), made = outputs.subspan(targets.size());

@@ -63,7 +63,8 @@ struct Node {
   /// The index of the graph's generator that the key among the attributes is drawn from; the key's offset is the number
   /// of the draw in the run, from 0. -1: there is no key, or it is constant.
   int32_t generator = -1;
-  std::string scope;  ///< the scope of the call (Scope::path)
+  std::string scope;                     ///< the scope of the call (Scope::path)
+  std::vector<const void*> frames = {};  ///< and its stack (call_stack)
 };
 
 /// An input value: memory of an argument, or of a tensor that the function captured.

@@ -320,7 +320,7 @@ void Recorder::after(const door::CallView& call) {
   made.in_place = call.in_place;
   made.out = call.out;
   made.run = call.run;
-  made.scope = Scope::path();
+  made.scope = Scope::path(), made.frames = call_stack();
   for (const door::Input& x : call.inputs) made.inputs.push_back(input_of(x));
   for (const Tensor& x : call.outputs) {
     made.outputs.push_back(ref_of(x));

@@ -61,7 +61,8 @@ struct RecordedCall {
   /// The index in Recording::generators of the generator that the call's key was drawn from; the key's offset is then
   /// the number of the draw, from 0. -1: the key is constant.
   int32_t generator = -1;
-  std::string scope;  ///< Scope::path()
+  std::string scope;                     ///< Scope::path()
+  std::vector<const void*> frames = {};  ///< call_stack()
 };
 
 /// A host function that was called between operator calls and is called again in each run (host_callback).

@@ -3,7 +3,9 @@
 #include <cstddef>
 #include <cstring>
 
+#include "lorry/base/call_stack.h"
 #include "lorry/base/modes.h"
+#include "lorry/base/scope.h"
 
 namespace lorry::cpu {
 namespace {
@@ -20,6 +22,8 @@ class HostWrite final : public Call {
   std::vector<std::byte> bytes_;
 };
 
+constinit std::atomic<uint64_t> g_spans{1};
+
 }  // namespace
 
 void Calls::add_host_writes() {
@@ -29,6 +33,7 @@ void Calls::add_host_writes() {
 
 void Calls::append(std::unique_ptr<Call> call) {
   call->operator_name = t_operator;
+  call->origin = {.name = running_or(""), .path = Scope::path(), .frames = call_stack()};
   calls_.push_back(std::move(call));
 }
 
@@ -38,9 +43,29 @@ void Calls::run() const {
     const char* before;
     ~Restore() { t_operator = before; }
   } restore{before};
+  if (mode(kProfileMode)) [[unlikely]]
+    return run_profiled();
   for (const auto& call : calls_) {
     t_operator = call->operator_name;
     call->run();
+  }
+}
+
+void Calls::run_profiled() const {
+  uint64_t first = first_span_.load(std::memory_order_relaxed);
+  if (first == 0) {
+    const uint64_t fresh = g_spans.fetch_add(calls_.size() + 1, std::memory_order_relaxed);
+    if (first_span_.compare_exchange_strong(first, fresh)) first = fresh;
+  }
+  const auto describe = [](const void* call, SpanDescription& to) {
+    const SpanPart& origin = static_cast<const Call*>(call)->origin;
+    to.name = origin.name, to.path = origin.path, to.frames = origin.frames;
+    to.bytes = origin.bytes, to.flops = origin.flops;
+  };
+  for (size_t i = 0; i < calls_.size(); ++i) {
+    t_operator = calls_[i]->operator_name;
+    const Span span({SpanKind::replayed, first + i, calls_[i].get(), describe});
+    calls_[i]->run();
   }
 }
 

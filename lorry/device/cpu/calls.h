@@ -3,11 +3,13 @@
 // Calls of kernels on the CPU, recorded with their arguments while they are made, to be made again: what a device graph
 // is on a GPU. Making them again costs no checks, no shapes and no allocations.
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <utility>
 #include <vector>
 
+#include "lorry/base/span.h"
 #include "lorry/device/addresses.h"
 
 namespace lorry::cpu {
@@ -22,6 +24,7 @@ class Call {
   virtual void addresses(AddressVisitor& visitor) const = 0;
 
   const char* operator_name = nullptr;  ///< of the operator that made it (base/modes.h)
+  SpanPart origin;                      ///< where it was made, for a profiler
 };
 
 class Calls {
@@ -51,10 +54,12 @@ class Calls {
 
  private:
   void append(std::unique_ptr<Call> call);
+  void run_profiled() const;
   void add_host_writes();
 
   std::vector<std::unique_ptr<Call>> calls_;
   int64_t bytes_ = 0;
+  mutable std::atomic<uint64_t> first_span_{0};  ///< the id of the first call's span; 0: none was given yet
   std::vector<std::pair<void*, int64_t>> host_writes_;
 };
 

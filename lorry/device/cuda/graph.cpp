@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "lorry/base/call_stack.h"
+#include "lorry/base/scope.h"
 #include "lorry/device/cuda/graph_nodes.h"
 #include "lorry/device/cuda/launch.h"
 
@@ -56,6 +58,7 @@ class Graph final : public device::WorkGraph, device::LaunchObserver {
     for (const void* const& address : addresses_) visitor(address);
   }
   int64_t rebind(std::span<const device::Move> moves) override;
+  std::vector<SpanPart> launches() const override { return launches_; }
 
  private:
   /// Copies the nodes' parameters and notes where addresses are in them.
@@ -83,6 +86,7 @@ class Graph final : public device::WorkGraph, device::LaunchObserver {
   void launched(const device::Launch& launch) noexcept override {
     try {
       for (const device::LaunchAddress& x : launch.addresses) addresses_.push_back(x.address);
+      note_launch(launch);
       if (launch.kind != device::Launch::Kind::kernel) return;
       const cudaGraphNode_t node = last_captured(handle(launch.stream));
       if (node == nullptr) return;
@@ -92,7 +96,18 @@ class Graph final : public device::WorkGraph, device::LaunchObserver {
     }
   }
 
+  /// Notes where the launch was made. The nodes since the last launch are its own.
+  void note_launch(const device::Launch& launch) {
+    const int64_t nodes = captured_nodes(handle(launch.stream));
+    launches_.push_back({.name = launch.operator_name != nullptr ? launch.operator_name : "",
+                         .path = Scope::path(),
+                         .frames = call_stack(),
+                         .nodes = nodes - std::exchange(seen_nodes_, nodes)});
+  }
+
   const Stream stream_;
+  std::vector<SpanPart> launches_;
+  int64_t seen_nodes_ = 0;
   bool capturing_ = false;
   std::optional<device::HideLaunches> hidden_;  ///< from others: what is captured does not run
   std::optional<device::ObserveLaunches> observed_;

@@ -176,22 +176,47 @@ class FillNode final : public GraphNode {
 
 }  // namespace
 
-cudaGraphNode_t last_captured(cudaStream_t stream) noexcept {
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+namespace {
+
+/// The graph that a stream is captured into, and the nodes that its next one would depend on; null without a capture.
+struct Captured {
+  cudaGraph_t graph = nullptr;
   const cudaGraphNode_t* nodes = nullptr;
   size_t count = 0;
+};
+
+Captured captured(cudaStream_t stream) noexcept {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  Captured found;
+  cudaGraph_t* const graph = &found.graph;
+  const cudaGraphNode_t** const nodes = &found.nodes;
+  size_t* const count = &found.count;
 #if CUDART_VERSION >= 12030
   const cudaGraphEdgeData* edges = nullptr;
 #if CUDART_VERSION >= 13000
-  const cudaError_t error = cudaStreamGetCaptureInfo(stream, &status, nullptr, nullptr, &nodes, &edges, &count);
+  const cudaError_t error = cudaStreamGetCaptureInfo(stream, &status, nullptr, graph, nodes, &edges, count);
 #else
-  const cudaError_t error = cudaStreamGetCaptureInfo_v3(stream, &status, nullptr, nullptr, &nodes, &edges, &count);
+  const cudaError_t error = cudaStreamGetCaptureInfo_v3(stream, &status, nullptr, graph, nodes, &edges, count);
 #endif
 #else
-  const cudaError_t error = cudaStreamGetCaptureInfo_v2(stream, &status, nullptr, nullptr, &nodes, &count);
+  const cudaError_t error = cudaStreamGetCaptureInfo_v2(stream, &status, nullptr, graph, nodes, count);
 #endif
   if (error != cudaSuccess) cudaGetLastError();
-  return error == cudaSuccess && status == cudaStreamCaptureStatusActive && count == 1 ? nodes[0] : nullptr;
+  return error == cudaSuccess && status == cudaStreamCaptureStatusActive ? found : Captured{};
+}
+
+}  // namespace
+
+cudaGraphNode_t last_captured(cudaStream_t stream) noexcept {
+  const Captured now = captured(stream);
+  return now.count == 1 ? now.nodes[0] : nullptr;
+}
+
+int64_t captured_nodes(cudaStream_t stream) noexcept {
+  const Captured now = captured(stream);
+  size_t nodes = 0;
+  if (now.graph == nullptr || cudaGraphGetNodes(now.graph, nullptr, &nodes) != cudaSuccess) return 0;
+  return static_cast<int64_t>(nodes);
 }
 
 std::unique_ptr<GraphNode> read_node(cudaGraphNode_t node, const KnownKernel* known) {

@@ -24,6 +24,8 @@ struct KnownKernel {
 
 /// The node that the stream's capture has added last; null if that is not known.
 cudaGraphNode_t last_captured(cudaStream_t stream) noexcept;
+/// How many nodes the graph has that the stream is being captured into; 0 without a capture.
+int64_t captured_nodes(cudaStream_t stream) noexcept;
 
 class GraphNode {
  public:

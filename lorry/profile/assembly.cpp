@@ -1,0 +1,277 @@
+#include "lorry/profile/assembly.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "lorry/base/call_stack.h"
+#include "lorry/base/class_name.h"
+
+namespace lorry::profile {
+namespace {
+
+/// Rooms of Lorry whose lines say something to somebody who profiles the command.
+bool is_telling(const SourceLine& line) {
+  for (const char* room : {"lorry::nn::", "lorry::generate::", "lorry::cli::", "lorry::bench::", "lorry::io::"})
+    if (line.function.find(room) != std::string::npos) return true;
+  return false;
+}
+
+/// The line of the program that made the call. Of Lorry's own command: of the module, or of the command.
+std::string telling_line(std::span<const void* const> frames) {
+  const std::string own = describe(calling_line(frames));
+  if (!own.empty() && own != "main") return own;
+  for (const void* frame : frames)
+    for (const SourceLine& line : source_lines(frame))
+      if (is_telling(line)) return describe(line);
+  return own;
+}
+
+/// Gives each number of a list an index of the recording.
+template <class List, class Texts>
+std::vector<int32_t> translated(const List& list, Texts& texts) {
+  std::vector<int32_t> numbers;
+  for (const std::string& text : list) numbers.push_back(texts(text));
+  return numbers;
+}
+
+}  // namespace
+
+PartRecord Recording::origin_of(const DeviceRecord& work) const {
+  if (work.span == kNone) return {};
+  const SpanRecord& span = spans[static_cast<size_t>(work.span)];
+  if (work.replayed != kNone && span.parts != kNone)
+    return part_lists[static_cast<size_t>(span.parts)][static_cast<size_t>(work.replayed)];
+  return {span.name, span.path, span.line, 1, span.bytes, span.flops};
+}
+
+int32_t Assembly::Texts::operator()(const std::string& text) {
+  if (text.empty()) return 0;
+  const auto [at, is_new] = numbers.try_emplace(text, static_cast<int32_t>(list.size()));
+  if (is_new) list.push_back(text);
+  return at->second;
+}
+
+Assembly::Assembly(const SessionClocks& clocks) : clocks_(clocks), scale_(clocks.first, clocks.last) {
+  made_.names.resize(1), made_.paths.resize(1), made_.lines.resize(1);
+  made_.duration = clocks.last.ns - clocks.first.ns;
+}
+
+int32_t Assembly::line_of(const Place& place) {
+  if (place.depth == 0) return 0;
+  const std::string key(reinterpret_cast<const char*>(place.frames),
+                        static_cast<size_t>(place.depth) * sizeof place.frames[0]);
+  const auto [at, is_new] = known_stacks_.try_emplace(key, 0);
+  if (is_new) at->second = lines_(telling_line({place.frames, static_cast<size_t>(place.depth)}));
+  return at->second;
+}
+
+void Assembly::add(ThreadLog& log) {
+  const std::scoped_lock lock(log.mutex);
+  const auto thread = static_cast<int32_t>(made_.threads.size());
+  made_.threads.push_back(log.thread);
+  Numbers& numbers = numbers_.emplace_back();
+  numbers.names = translated(log.names, names_);
+  numbers.paths = translated(log.paths, paths_);
+  for (const Place& place : log.places) numbers.places.emplace_back(numbers.paths[place.path], line_of(place));
+  for (const OperandList& list : log.operand_lists) {
+    numbers.operand_lists.push_back(static_cast<int32_t>(made_.operand_lists.size()));
+    made_.operand_lists.push_back(list);
+  }
+  numbers.first_parts = static_cast<int32_t>(made_.part_lists.size());
+  for (const std::vector<LoggedPart>& parts : log.part_lists) {
+    std::vector<PartRecord>& list = made_.part_lists.emplace_back();
+    for (const LoggedPart& x : parts) {
+      const auto [path, line] = numbers.places[x.place];
+      list.push_back({numbers.names[x.name], path, line, x.nodes, x.bytes, x.flops});
+    }
+  }
+  numbers.first_storage = static_cast<int32_t>(made_.storages.size());
+  log.storages.for_each([&](uint64_t id) { made_.storages.push_back(id); });
+
+  std::vector<uint32_t> parents;
+  const size_t first = made_.spans.size();
+  log.spans.for_each([&](const LoggedSpan& s) {
+    SpanRecord& span = made_.spans.emplace_back();
+    numbers.spans.emplace(s.id, static_cast<int32_t>(made_.spans.size() - 1));
+    parents.push_back(s.parent), origins_.push_back(s.origin);
+    span.kind = s.kind, span.failed = s.failed, span.in_place = s.in_place, span.op = s.op, span.thread = thread;
+    span.begin = scale_.since_start(s.begin), span.end = scale_.since_start(s.end);
+    span.name = s.kind == SpanKind::call ? names_(name(s.op)) : numbers.names[s.name];
+    std::tie(span.path, span.line) = numbers.places[s.place];
+    span.operands = s.operands != 0 ? numbers.operand_lists[s.operands] : kNone;
+    span.storages = s.storages != 0 ? numbers.first_storage + static_cast<int32_t>(s.first_storage) : kNone;
+    span.parts = s.parts != 0 ? numbers.first_parts + static_cast<int32_t>(s.parts) : kNone;
+    span.bytes = s.bytes, span.flops = s.flops;
+  });
+  for (size_t i = 0; i < parents.size(); ++i) {
+    const auto parent = numbers.spans.find(parents[i]);
+    made_.spans[first + i].parent = parent != numbers.spans.end() ? parent->second : kNone;
+  }
+  const auto span_index = [&](uint32_t id) {
+    const auto at = numbers.spans.find(id);
+    return at != numbers.spans.end() ? at->second : kNone;
+  };
+  log.waits.for_each([&](const LoggedWait& w) {
+    const auto [path, line] = numbers.places[w.place];
+    made_.waits.push_back({scale_.since_start(w.begin), scale_.since_start(w.end), thread, span_index(w.span),
+                           numbers.names[w.name], numbers.names[w.text], path, line});
+  });
+  log.memory_records.for_each([&](const LoggedMemory& m) {
+    const auto [path, line] = numbers.places[m.place];
+    made_.memory.push_back({scale_.since_start(m.time), m.address, m.bytes, numbers.names[m.allocator],
+                            span_index(m.span), numbers.names[m.name], path, line});
+  });
+  if (log.lost() > 0)
+    made_.incomplete.push_back(
+        fmt::format("{} records of thread {} were not stored: there were more than max_spans, or "
+                    "no memory for them",
+                    log.lost(), log.thread.id));
+}
+
+void Assembly::add_outside(const LoggedMemory& record, const std::string& allocator) {
+  made_.memory.push_back(
+      {scale_.since_start(record.time), record.address, record.bytes, names_(allocator), kNone, 0, 0, 0});
+}
+
+void Assembly::add_memory_before(const std::string& allocator, int64_t bytes) {
+  made_.memory_before.emplace_back(names_(allocator), bytes);
+}
+
+int64_t Assembly::trace_time(int64_t ns) const {
+  const double whole = static_cast<double>(clocks_.last.ns - clocks_.first.ns);
+  const double traced = static_cast<double>(clocks_.trace_last - clocks_.trace_first);
+  const double rate = traced > 0 ? whole / traced : 1;
+  return static_cast<int64_t>(static_cast<double>(ns - clocks_.trace_first) * rate);
+}
+
+void Assembly::add(const Traced& traced) {
+  std::unordered_map<uint32_t, int32_t> spans, calls;
+  for (const auto& [correlation, number] : traced.external) {
+    const auto thread = static_cast<size_t>((number >> 32) - 1);
+    if (thread >= numbers_.size()) continue;
+    const auto at = numbers_[thread].spans.find(static_cast<uint32_t>(number));
+    if (at != numbers_[thread].spans.end()) spans.emplace(correlation, at->second);
+  }
+  const std::vector<int32_t> names = translated(traced.names, names_);
+  const auto span_with = [&](uint32_t correlation) {
+    const auto at = spans.find(correlation);
+    return at != spans.end() ? at->second : kNone;
+  };
+  for (const TracedCall& call : traced.calls) {
+    RuntimeCall made = call.call;
+    made.begin = trace_time(made.begin), made.end = trace_time(made.end);
+    made.name = names[static_cast<size_t>(made.name)], made.span = span_with(made.correlation), made.thread = kNone;
+    for (size_t t = 0; t < made_.threads.size(); ++t)
+      if (static_cast<uint64_t>(made_.threads[t].id) == call.system_thread) made.thread = static_cast<int32_t>(t);
+    calls.emplace(made.correlation, static_cast<int32_t>(made_.calls.size()));
+    made_.calls.push_back(made);
+  }
+  const size_t first_record = made_.device.size();
+  for (const TracedWork& work : traced.work) add_work(work, names, spans, calls);
+  find_parts(traced, first_record);
+  if (traced.dropped > 0)
+    made_.incomplete.push_back(fmt::format("CUPTI dropped {} records: it had no buffer for them", traced.dropped));
+  for (const std::string& failure : traced.failures) made_.incomplete.push_back(failure);
+}
+
+void Assembly::add_work(const TracedWork& traced, const std::vector<int32_t>& names,
+                        const std::unordered_map<uint32_t, int32_t>& spans,
+                        const std::unordered_map<uint32_t, int32_t>& calls) {
+  DeviceRecord made = traced.record;
+  made.begin = trace_time(made.begin), made.end = trace_time(made.end);
+  made.name = names[static_cast<size_t>(made.name)];
+  if (const auto at = spans.find(made.correlation); at != spans.end()) {
+    made.span = at->second;
+    SpanRecord& span = made_.spans[static_cast<size_t>(at->second)];
+    span.device_ns += made.duration();
+    ++span.launches;
+  }
+  if (const auto at = calls.find(made.correlation); at != calls.end()) made.call = at->second;
+  made_.device.push_back(made);
+}
+
+void Assembly::find_parts(const Traced& traced, size_t first_record) {
+  std::unordered_map<uint32_t, std::vector<size_t>> launches;  // by correlation: indexes of the work
+  for (size_t i = 0; i < traced.work.size(); ++i)
+    if (traced.work[i].graph != 0) launches[traced.work[i].record.correlation].push_back(i);
+  for (auto& [correlation, work] : launches) {
+    const int32_t span = made_.device[first_record + work[0]].span;
+    const int32_t list = span != kNone ? made_.spans[static_cast<size_t>(span)].parts : kNone;
+    if (list == kNone) continue;
+    const std::vector<PartRecord>& parts = made_.part_lists[static_cast<size_t>(list)];
+    int64_t nodes = 0;
+    for (const PartRecord& part : parts) nodes += part.nodes;
+    if (nodes != static_cast<int64_t>(work.size())) continue;  // the driver has added or removed nodes
+    // The driver numbers the nodes of a graph in the order in which they were captured.
+    std::ranges::sort(work, {}, [&](size_t i) { return traced.work[i].node; });
+    auto next = work.begin();
+    for (size_t p = 0; p < parts.size(); ++p)
+      for (int64_t n = 0; n < parts[p].nodes; ++n)
+        made_.device[first_record + *next++].replayed = static_cast<int32_t>(p);
+  }
+}
+
+/// What is called in a backward was first called where its forward was.
+void Assembly::inherit_places() {
+  for (size_t i = 0; i < made_.spans.size(); ++i) {
+    SpanRecord& span = made_.spans[i];
+    if (span.kind == SpanKind::backward && origins_[i] != 0) {
+      const size_t thread = ThreadLog::thread_of(origins_[i]);
+      const size_t place = ThreadLog::place_of(origins_[i]);
+      if (thread < numbers_.size() && place < numbers_[thread].places.size())
+        std::tie(span.path, span.line) = numbers_[thread].places[place];
+      continue;
+    }
+    // Sorted: what is around it comes first.
+    for (int32_t p = span.parent; p != kNone; p = made_.spans[static_cast<size_t>(p)].parent) {
+      const SpanRecord& outer = made_.spans[static_cast<size_t>(p)];
+      if (outer.kind == SpanKind::scope) break;  // of a module that runs again (checkpointing)
+      if (outer.kind != SpanKind::backward || origins_[static_cast<size_t>(p)] == 0) continue;
+      span.path = outer.path, span.line = outer.line;
+      break;
+    }
+  }
+}
+
+void Assembly::sort_spans() {
+  std::vector<int32_t> order(made_.spans.size());
+  std::iota(order.begin(), order.end(), 0);
+  // Spans are logged when they end. Of two that begin together, the one around the other ends later.
+  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
+    const SpanRecord &x = made_.spans[static_cast<size_t>(a)], &y = made_.spans[static_cast<size_t>(b)];
+    return x.begin != y.begin ? x.begin < y.begin : x.end != y.end ? x.end > y.end : a > b;
+  });
+  std::vector<int32_t> moved(order.size());
+  std::vector<SpanRecord> spans;
+  std::vector<uint32_t> origins;
+  spans.reserve(order.size()), origins.reserve(order.size());
+  for (size_t i = 0; i < order.size(); ++i) {
+    const auto from = static_cast<size_t>(order[i]);
+    moved[from] = static_cast<int32_t>(i);
+    spans.push_back(made_.spans[from]), origins.push_back(origins_[from]);
+  }
+  made_.spans = std::move(spans), origins_ = std::move(origins);
+  const auto move = [&](int32_t& span) {
+    if (span != kNone) span = moved[static_cast<size_t>(span)];
+  };
+  for (SpanRecord& x : made_.spans) move(x.parent);
+  for (DeviceRecord& x : made_.device) move(x.span);
+  for (RuntimeCall& x : made_.calls) move(x.span);
+  for (WaitRecord& x : made_.waits) move(x.span);
+  for (MemoryRecord& x : made_.memory) move(x.span);
+}
+
+Recording Assembly::finish() {
+  sort_spans();
+  inherit_places();
+  const auto by_begin = [](const auto& a, const auto& b) { return a.begin < b.begin; };
+  std::stable_sort(made_.device.begin(), made_.device.end(), by_begin);
+  std::stable_sort(made_.waits.begin(), made_.waits.end(), by_begin);
+  std::stable_sort(made_.memory.begin(), made_.memory.end(),
+                   [](const auto& a, const auto& b) { return a.time < b.time; });
+  return std::move(made_);
+}
+
+}  // namespace lorry::profile

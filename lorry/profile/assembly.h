@@ -1,0 +1,65 @@
+#pragma once
+
+// Makes a recording of the logs of threads and the trace of GPUs: numbers become indexes, ticks become nanoseconds, and
+// return addresses become source lines.
+
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "lorry/profile/device_trace.h"
+#include "lorry/profile/thread_log.h"
+
+namespace lorry::profile {
+
+/// The beginning and the end of a session on its clocks.
+struct SessionClocks {
+  ClockReading first, last;
+  int64_t trace_first = 0, trace_last = 0;  ///< DeviceTrace::now() at these moments; 0 without a trace
+};
+
+class Assembly {
+ public:
+  explicit Assembly(const SessionClocks& clocks);
+
+  void add(ThreadLog& log);
+  /// A memory event of a thread that was not recorded.
+  void add_outside(const LoggedMemory& record, const std::string& allocator);
+  void add_memory_before(const std::string& allocator, int64_t bytes);
+  void add(const Traced& traced);
+  void add_failure(const std::string& why) { made_.incomplete.push_back(why); }
+  Recording finish();
+
+ private:
+  /// Texts that are stored once each.
+  struct Texts {
+    std::vector<std::string>& list;
+    std::unordered_map<std::string, int32_t> numbers = {};
+    int32_t operator()(const std::string& text);
+  };
+  /// What the numbers of one thread's log became.
+  struct Numbers {
+    std::vector<int32_t> names, paths, operand_lists;
+    std::vector<std::pair<int32_t, int32_t>> places;  ///< path and line
+    std::unordered_map<uint32_t, int32_t> spans;      ///< by their number: the index
+    int32_t first_storage = 0, first_parts = 0;
+  };
+  /// Finds for the work of replayed graphs which part of the replay it is.
+  void find_parts(const Traced& traced, size_t first_record);
+  int32_t line_of(const Place& place);
+  void sort_spans();
+  void inherit_places();
+  void add_work(const TracedWork& traced, const std::vector<int32_t>& names,
+                const std::unordered_map<uint32_t, int32_t>& spans, const std::unordered_map<uint32_t, int32_t>& calls);
+  int64_t trace_time(int64_t ns) const;
+
+  const SessionClocks clocks_;
+  const TickScale scale_;
+  Recording made_;
+  Texts names_{made_.names}, paths_{made_.paths}, lines_{made_.lines};
+  std::vector<Numbers> numbers_;   ///< by thread
+  std::vector<uint32_t> origins_;  ///< by span
+  std::unordered_map<std::string, int32_t> known_stacks_;
+};
+
+}  // namespace lorry::profile

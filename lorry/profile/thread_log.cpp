@@ -1,0 +1,195 @@
+#include "lorry/profile/thread_log.h"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "lorry/base/call_stack.h"
+
+namespace lorry::profile {
+namespace {
+
+uint64_t mix(uint64_t hash, uint64_t value) { return (hash ^ value) * 0x9e3779b97f4a7c15u; }
+
+uint64_t hash_of(const Place& place) {
+  uint64_t hash = mix(place.path, static_cast<uint64_t>(place.depth));
+  for (int i = 0; i < place.depth; ++i) hash = mix(hash, reinterpret_cast<uintptr_t>(place.frames[i]));
+  return hash ^ hash >> 32;
+}
+
+template <class T>
+void append(std::string& key, const T& value) {
+  key.append(reinterpret_cast<const char*>(&value), sizeof value);
+}
+
+OperandRecord record_of(const Tensor* x) {
+  OperandRecord record;
+  if (x == nullptr || !x->defined()) {
+    record.is_number = true;
+    return record;
+  }
+  record.dtype = x->dtype(), record.device = x->device(), record.sizes = x->sizes();
+  record.contiguous = x->node()->contiguous, record.pinned = x->node()->storage->pinned();
+  record.is_leaf = x->node()->requires_grad;
+  if (!record.contiguous) record.strides = x->strides();
+  return record;
+}
+
+void append_to_key(std::string& key, const OperandRecord& x) {
+  const char flags[] = {static_cast<char>(x.dtype), static_cast<char>(x.device.type), static_cast<char>(x.device.index),
+                        static_cast<char>(x.is_number | x.pinned << 1 | x.contiguous << 2 | x.is_leaf << 3),
+                        static_cast<char>(x.sizes.size())};
+  key.append(flags, sizeof flags);
+  for (const int64_t n : x.sizes) append(key, n);
+  for (const int64_t n : x.strides) append(key, n);
+}
+
+}  // namespace
+
+ThreadLog::ThreadLog(uint32_t n, bool stacks, bool operands)
+    : number(n), names(1), paths(1), places(1), operand_lists(1), part_lists(1), stacks_(stacks), operands_(operands) {
+  place_table_.resize(1024);
+  open_.reserve(64);
+  thread.id = syscall(SYS_gettid);
+}
+
+LoggedSpan& ThreadLog::open(SpanKind kind) {
+  LoggedSpan& span = open_.emplace_back();
+  span.kind = kind, span.id = ++last_id_;
+  span.parent = open_.size() > 1 ? open_[open_.size() - 2].id : 0;
+  return span;
+}
+
+void ThreadLog::close(uint64_t end, bool store) {
+  if (open_.empty()) return;
+  open_.back().end = end;
+  lost_ += !(store && spans.push(open_.back()));
+  open_.pop_back();
+}
+
+uint32_t ThreadLog::here() {
+  Place place;
+  place.path = path_;
+  if (stacks_) place.depth = call_stack(place.frames);
+  return number_of(place);
+}
+
+uint32_t ThreadLog::number_of(const Place& place) {
+  const size_t mask = place_table_.size() - 1;
+  size_t at = hash_of(place) & mask;
+  for (; place_table_[at] != 0; at = (at + 1) & mask)
+    if (places[place_table_[at]] == place) return place_table_[at];
+  if (places.size() >= (size_t{1} << 24)) return 0;
+  const auto added = static_cast<uint32_t>(places.size());
+  {
+    const std::scoped_lock lock(mutex);
+    places.push_back(place);
+  }
+  place_table_[at] = added;
+  if (places.size() * 2 > place_table_.size()) grow_table();
+  return added;
+}
+
+void ThreadLog::grow_table() {
+  std::vector<uint32_t> larger(place_table_.size() * 2);
+  const size_t mask = larger.size() - 1;
+  for (uint32_t i = 1; i < places.size(); ++i) {
+    size_t at = hash_of(places[i]) & mask;
+    while (larger[at] != 0) at = (at + 1) & mask;
+    larger[at] = i;
+  }
+  place_table_ = std::move(larger);
+}
+
+uint32_t ThreadLog::name(std::string_view text) {
+  if (text.empty()) return 0;
+  const auto [at, is_new] = name_numbers_.try_emplace(std::string(text), static_cast<uint32_t>(names.size()));
+  if (is_new) {
+    const std::scoped_lock lock(mutex);
+    names.emplace_back(text);
+  }
+  return at->second;
+}
+
+void ThreadLog::enter(std::string path) {
+  outer_paths_.push_back(path_);
+  const auto [at, is_new] = path_numbers_.try_emplace(std::move(path), static_cast<uint32_t>(paths.size()));
+  if (is_new) {
+    const std::scoped_lock lock(mutex);
+    paths.push_back(at->first);
+  }
+  path_ = at->first.empty() ? 0 : at->second;
+}
+
+void ThreadLog::leave() {
+  if (outer_paths_.empty()) return;
+  path_ = outer_paths_.back();
+  outer_paths_.pop_back();
+}
+
+uint32_t ThreadLog::place_of(const std::string& path, const std::vector<const void*>& frames) {
+  if (path.empty() && frames.empty()) return 0;
+  Place place;
+  enter(path);
+  place.path = path_;
+  leave();
+  place.depth = static_cast<int>(std::min<size_t>(frames.size(), kFrames));
+  std::copy_n(frames.begin(), place.depth, place.frames);
+  return number_of(place);
+}
+
+void ThreadLog::describe(LoggedSpan& span, const SpanView& view) {
+  const uint64_t key = view.id * 8 + static_cast<uint64_t>(view.kind);
+  LoggedSpan made;
+  const auto known = view.id != 0 ? described_.find(key) : described_.end();
+  if (known != described_.end()) {
+    made = known->second;
+  } else {
+    SpanDescription text;
+    if (view.describe != nullptr) view.describe(view.object, text);
+    made.name = name(text.name), made.place = place_of(text.path, text.frames);
+    made.bytes = text.bytes, made.flops = text.flops;
+    if (!text.parts.empty()) {
+      std::vector<LoggedPart> parts;
+      for (const SpanPart& x : text.parts)
+        parts.push_back({name(x.name), place_of(x.path, x.frames), x.nodes, x.bytes, x.flops});
+      const std::scoped_lock lock(mutex);
+      made.parts = static_cast<uint32_t>(part_lists.size());
+      part_lists.push_back(std::move(parts));
+    }
+    if (view.id != 0) described_.emplace(key, made);
+  }
+  span.name = made.name, span.place = made.place, span.bytes = made.bytes, span.flops = made.flops;
+  span.parts = made.parts;
+}
+
+void ThreadLog::note_operands(LoggedSpan& span, const door::CallView& call) {
+  if (!operands_) return;
+  const size_t inputs = std::min(call.inputs.size(), kMostOperands);
+  const size_t outputs = std::min(call.outputs.size(), kMostOperands - inputs);
+  span.first_storage = static_cast<uint32_t>(storages.size()), span.storages = static_cast<uint32_t>(inputs + outputs);
+  key_.clear();
+  key_.push_back(static_cast<char>(inputs));
+  const auto add = [&](const Tensor* x) {
+    append_to_key(key_, record_of(x));
+    lost_ += !storages.push(x != nullptr && x->defined() ? x->node()->storage->id() : 0);
+  };
+  for (size_t i = 0; i < inputs; ++i) add(call.inputs[i].tensor());
+  for (size_t i = 0; i < outputs; ++i) add(&call.outputs[i]);
+  const auto found = operand_numbers_.find(key_);
+  if (found != operand_numbers_.end()) {
+    span.operands = found->second;
+    return;
+  }
+  OperandList list{.inputs = static_cast<int32_t>(inputs), .operands = {}};
+  for (size_t i = 0; i < inputs; ++i) list.operands.push_back(record_of(call.inputs[i].tensor()));
+  for (size_t i = 0; i < outputs; ++i) list.operands.push_back(record_of(&call.outputs[i]));
+  span.operands = static_cast<uint32_t>(operand_lists.size());
+  operand_numbers_.emplace(key_, span.operands);
+  const std::scoped_lock lock(mutex);
+  operand_lists.push_back(std::move(list));
+}
+
+}  // namespace lorry::profile

@@ -1,0 +1,131 @@
+#pragma once
+
+// The log of one recorded thread. The thread appends, and the session reads at its end: what was appended never moves.
+// Names, places and lists of operands are stored once each; a span refers to them by number.
+
+#include <deque>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "lorry/ops/dispatch/listener.h"
+#include "lorry/profile/chunked.h"
+#include "lorry/profile/clock.h"
+#include "lorry/profile/recording.h"
+
+namespace lorry::profile {
+
+inline constexpr int kFrames = 16;           ///< return addresses recorded of a call
+inline constexpr size_t kMostOperands = 24;  ///< tensors recorded of a call
+
+/// Where a call was made: in which scopes, and by which calls.
+struct Place {
+  uint32_t path = 0;  ///< number among the thread's paths
+  int depth = 0;
+  const void* frames[kFrames] = {};
+
+  bool operator==(const Place& other) const {
+    return path == other.path && depth == other.depth && std::equal(frames, frames + depth, other.frames);
+  }
+};
+
+/// A span as it is logged, when it ends. Numbers refer to the thread's log.
+struct LoggedSpan {
+  uint64_t begin = 0, end = 0;  ///< ticks
+  int64_t bytes = 0, flops = 0;
+  uint32_t id = 0, parent = 0;  ///< numbers in the order of the beginnings, from 1; parent 0: none
+  uint32_t place = 0;           ///< from 1; 0: described, see `description`
+  uint32_t origin = 0;          ///< of a backward: the place of its forward, of any thread
+  uint32_t name = 0;            ///< of spans other than calls
+  uint32_t operands = 0, first_storage = 0, storages = 0;
+  uint32_t parts = 0;  ///< of a replay
+  Op op = Op::count;
+  SpanKind kind{};
+  bool failed = false, in_place = false;
+};
+
+/// A call that a graph repeats.
+struct LoggedPart {
+  uint32_t name = 0, place = 0;
+  int64_t nodes = 1, bytes = 0, flops = 0;
+};
+
+struct LoggedWait {
+  uint64_t begin = 0, end = 0;
+  uint32_t span = 0, place = 0, name = 0, text = 0;
+};
+
+struct LoggedMemory {
+  uint64_t time = 0, address = 0;
+  int64_t bytes = 0;
+  uint32_t span = 0, place = 0, name = 0, allocator = 0;
+};
+
+class ThreadLog {
+ public:
+  /// number: of the thread among the recorded ones; at most kMostThreads.
+  ThreadLog(uint32_t number, bool stacks, bool operands);
+  ThreadLog(const ThreadLog&) = delete;
+  ThreadLog& operator=(const ThreadLog&) = delete;
+
+  static constexpr uint32_t kMostThreads = 255;
+  /// A place of any thread, as one number (detail::t_origin).
+  static uint32_t origin(uint32_t thread, uint32_t place) { return thread << 24 | place; }
+  static uint32_t thread_of(uint32_t origin) { return origin >> 24; }
+  static uint32_t place_of(uint32_t origin) { return origin & 0xffffff; }
+
+  // Only on the log's own thread:
+
+  /// Begins a span; its time begins with the return.
+  LoggedSpan& open(SpanKind kind);
+  /// The innermost open span; null outside all.
+  LoggedSpan* innermost() { return open_.empty() ? nullptr : &open_.back(); }
+  /// Ends the innermost open span. store: whether it is logged, or only counted as lost.
+  void close(uint64_t end, bool store);
+  /// Counts a record for which there was no memory.
+  void lose() { ++lost_; }
+  uint32_t here();                       ///< the number of the place of the calling function's caller
+  uint32_t name(std::string_view text);  ///< its number
+  void enter(std::string path);          ///< the current path
+  void leave();
+  uint32_t path() const { return path_; }
+  /// Describes a span that is not a call: its name and place.
+  void describe(LoggedSpan& span, const SpanView& view);
+  void note_operands(LoggedSpan& span, const door::CallView& call);
+  void wait(const LoggedWait& wait) { lost_ += !waits.push(wait); }
+  void memory(const LoggedMemory& record) { lost_ += !memory_records.push(record); }
+
+  const uint32_t number;
+  Chunked<LoggedSpan> spans;
+  Chunked<LoggedWait> waits;
+  Chunked<LoggedMemory> memory_records;
+  Chunked<uint64_t> storages;
+  ThreadRecord thread;
+  int64_t lost() const { return lost_; }
+
+  // What numbers refer to. Read under the mutex by other threads; element 0 of each is empty.
+  std::mutex mutex;
+  std::deque<std::string> names, paths;
+  std::deque<Place> places;
+  std::deque<OperandList> operand_lists;
+  std::deque<std::vector<LoggedPart>> part_lists;
+
+ private:
+  uint32_t place_of(const std::string& path, const std::vector<const void*>& frames);
+  uint32_t number_of(const Place& place);
+  void grow_table();
+
+  const bool stacks_, operands_;
+  std::vector<LoggedSpan> open_;
+  uint32_t last_id_ = 0, path_ = 0;
+  std::vector<uint32_t> outer_paths_;
+  std::unordered_map<std::string, uint32_t> name_numbers_, path_numbers_;
+  std::vector<uint32_t> place_table_;                   ///< open addressing; 0: free
+  std::unordered_map<uint64_t, LoggedSpan> described_;  ///< the fields that describe() sets
+  std::unordered_map<std::string, uint32_t> operand_numbers_;
+  std::string key_;
+  int64_t lost_ = 0;
+};
+
+}  // namespace lorry::profile
