@@ -90,38 +90,30 @@ void Assembly::add(ThreadLog& log) {
   numbers.first_storage = static_cast<int32_t>(made_.storages.size());
   log.storages.for_each([&](uint64_t id) { made_.storages.push_back(id); });
 
-  std::vector<uint32_t> parents;
-  const size_t first = made_.spans.size();
+  numbers.first_span = static_cast<int32_t>(made_.spans.size()), numbers.spans = static_cast<int32_t>(log.spans.size());
   log.spans.for_each([&](const LoggedSpan& s) {
     SpanRecord& span = made_.spans.emplace_back();
-    numbers.spans.emplace(s.id, static_cast<int32_t>(made_.spans.size() - 1));
-    parents.push_back(s.parent), origins_.push_back(s.origin);
+    span.parent = span_of(numbers, s.parent);
+    origins_.push_back(s.kind == SpanKind::backward ? s.origin_or_parts : 0);
     span.kind = s.kind, span.failed = s.failed, span.in_place = s.in_place, span.op = s.op, span.thread = thread;
     span.begin = scale_.since_start(s.begin), span.end = scale_.since_start(s.end);
     span.name = s.kind == SpanKind::call ? names_(name(s.op)) : numbers.names[s.name];
     std::tie(span.path, span.line) = numbers.places[s.place];
     span.operands = s.operands != 0 ? numbers.operand_lists[s.operands] : kNone;
-    span.storages = s.storages != 0 ? numbers.first_storage + static_cast<int32_t>(s.first_storage) : kNone;
-    span.parts = s.parts != 0 ? numbers.first_parts + static_cast<int32_t>(s.parts) : kNone;
+    span.storages = s.operands != 0 ? numbers.first_storage + static_cast<int32_t>(s.first_storage) : kNone;
+    const bool has_parts = s.kind == SpanKind::replay && s.origin_or_parts != 0;
+    span.parts = has_parts ? numbers.first_parts + static_cast<int32_t>(s.origin_or_parts) : kNone;
     span.bytes = s.bytes, span.flops = s.flops;
   });
-  for (size_t i = 0; i < parents.size(); ++i) {
-    const auto parent = numbers.spans.find(parents[i]);
-    made_.spans[first + i].parent = parent != numbers.spans.end() ? parent->second : kNone;
-  }
-  const auto span_index = [&](uint32_t id) {
-    const auto at = numbers.spans.find(id);
-    return at != numbers.spans.end() ? at->second : kNone;
-  };
   log.waits.for_each([&](const LoggedWait& w) {
     const auto [path, line] = numbers.places[w.place];
-    made_.waits.push_back({scale_.since_start(w.begin), scale_.since_start(w.end), thread, span_index(w.span),
+    made_.waits.push_back({scale_.since_start(w.begin), scale_.since_start(w.end), thread, span_of(numbers, w.span),
                            numbers.names[w.name], numbers.names[w.text], path, line});
   });
   log.memory_records.for_each([&](const LoggedMemory& m) {
     const auto [path, line] = numbers.places[m.place];
     made_.memory.push_back({scale_.since_start(m.time), m.address, m.bytes, numbers.names[m.allocator],
-                            span_index(m.span), numbers.names[m.name], path, line});
+                            span_of(numbers, m.span), numbers.names[m.name], path, line});
   });
   if (log.lost() > 0)
     made_.incomplete.push_back(
@@ -151,8 +143,8 @@ void Assembly::add(const Traced& traced) {
   for (const auto& [correlation, number] : traced.external) {
     const auto thread = static_cast<size_t>((number >> 32) - 1);
     if (thread >= numbers_.size()) continue;
-    const auto at = numbers_[thread].spans.find(static_cast<uint32_t>(number));
-    if (at != numbers_[thread].spans.end()) spans.emplace(correlation, at->second);
+    const int32_t span = span_of(numbers_[thread], static_cast<uint32_t>(number));
+    if (span != kNone) spans.emplace(correlation, span);
   }
   const std::vector<int32_t> names = translated(traced.names, names_);
   const auto span_with = [&](uint32_t correlation) {
@@ -238,10 +230,10 @@ void Assembly::inherit_places() {
 void Assembly::sort_spans() {
   std::vector<int32_t> order(made_.spans.size());
   std::iota(order.begin(), order.end(), 0);
-  // Spans are logged when they end. Of two that begin together, the one around the other ends later.
+  // Of two that begin together, the one around the other ends later, or was logged first.
   std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
     const SpanRecord &x = made_.spans[static_cast<size_t>(a)], &y = made_.spans[static_cast<size_t>(b)];
-    return x.begin != y.begin ? x.begin < y.begin : x.end != y.end ? x.end > y.end : a > b;
+    return x.begin != y.begin ? x.begin < y.begin : x.end != y.end ? x.end > y.end : a < b;
   });
   std::vector<int32_t> moved(order.size());
   std::vector<SpanRecord> spans;

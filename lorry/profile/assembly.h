@@ -41,11 +41,16 @@ class Assembly {
   struct Numbers {
     std::vector<int32_t> names, paths, operand_lists;
     std::vector<std::pair<int32_t, int32_t>> places;  ///< path and line
-    std::unordered_map<uint32_t, int32_t> spans;      ///< by their number: the index
+    int32_t first_span = 0, spans = 0;                ///< before they are sorted
     int32_t first_storage = 0, first_parts = 0;
   };
   /// Finds for the work of replayed graphs which part of the replay it is.
   void find_parts(const Traced& traced, size_t first_record);
+  /// The index of a span by its number; kNone for 0.
+  static int32_t span_of(const Numbers& numbers, uint32_t number) {
+    const bool is_there = number > 0 && static_cast<int32_t>(number) <= numbers.spans;
+    return is_there ? numbers.first_span + static_cast<int32_t>(number) - 1 : kNone;
+  }
   int32_t line_of(const Place& place);
   void sort_spans();
   void inherit_places();

@@ -20,9 +20,10 @@ namespace {
 
 constinit std::atomic<Recorder*> g_recorder{nullptr};
 constinit std::atomic<uint64_t> g_sessions{0};
-constinit thread_local ThreadLog* t_log = nullptr;
+// Found without a call, because the room's library is loaded with the program.
+[[gnu::tls_model("initial-exec")]] constinit thread_local ThreadLog* t_log = nullptr;
 /// Of t_log's session.
-constinit thread_local Recorder* t_recorder = nullptr;
+[[gnu::tls_model("initial-exec")]] constinit thread_local Recorder* t_recorder = nullptr;
 
 int64_t thread_cpu_ns() {
   timespec now{};
@@ -45,18 +46,17 @@ std::string date_and_time() {
   return text;
 }
 
-uint64_t external_number(const ThreadLog& log, const LoggedSpan& span) {
-  return uint64_t{log.number + 1} << 32 | span.id;
-}
-
-void begin_on_devices(const ThreadLog& log, const LoggedSpan& span) noexcept {
-  if (DeviceTrace* const trace = t_recorder->trace()) trace->push(external_number(log, span));
+void begin_on_devices(const ThreadLog& log) noexcept {
+  if (DeviceTrace* const trace = t_recorder->trace())
+    trace->push(uint64_t{log.number + 1} << 32 | log.innermost_number());
 }
 void end_on_devices() noexcept {
   if (DeviceTrace* const trace = t_recorder->trace()) trace->pop();
 }
 
-void close(ThreadLog& log, uint64_t end) { log.close(end, !t_recorder->is_full(log)); }
+LoggedSpan& open(ThreadLog& log, SpanKind kind) {
+  return log.open(kind, static_cast<size_t>(t_recorder->options().max_spans));
+}
 
 }  // namespace
 
@@ -70,11 +70,11 @@ struct RecorderHooks {
     ThreadLog* const log = t_log;
     if (log == nullptr) return;
     note = log;
-    LoggedSpan& span = log->open(SpanKind::call);
+    LoggedSpan& span = open(*log, SpanKind::call);
     span.op = call.op, span.in_place = call.in_place;
     span.place = log->here();
     lorry::detail::t_origin = ThreadLog::origin(log->number, span.place);
-    if (may_launch(call)) begin_on_devices(*log, span);
+    if (may_launch(call)) begin_on_devices(*log);
     if (t_recorder->options().nvtx) nvtx_push(name(call.op));
     span.begin = ticks();
   }
@@ -90,15 +90,14 @@ struct RecorderHooks {
     const door::Cost cost = door::cost(call);
     span.bytes = cost.bytes, span.flops = cost.flops;
     if (t_recorder->options().operands) log->note_operands(span, call);
-    close(*log, end);
+    log->close(end);
   }
 
   static void begin_span(const SpanView& view) noexcept {
     ThreadLog* const log = t_log;
     if (log == nullptr) return;
     try {
-      LoggedSpan& span = log->open(view.kind);
-      span.origin = view.origin;
+      LoggedSpan& span = open(*log, view.kind);
       if (view.kind == SpanKind::scope) {
         const auto* scope = static_cast<const Scope*>(view.object);
         log->enter(Scope::path());
@@ -107,7 +106,7 @@ struct RecorderHooks {
       } else {
         log->describe(span, view);
         if (span.place == 0 && view.origin == 0) span.place = log->here();
-        begin_on_devices(*log, span);
+        begin_on_devices(*log);
       }
       if (t_recorder->options().nvtx) nvtx_push(log->names[span.name].c_str());
       span.begin = ticks();
@@ -125,7 +124,7 @@ struct RecorderHooks {
       log->leave();
     else
       end_on_devices();
-    close(*log, end);
+    log->close(end);
   }
 
   static void heard_event(const events::Event& event) {
@@ -136,7 +135,7 @@ struct RecorderHooks {
     wait.begin = end - static_cast<uint64_t>(static_cast<double>(event.took.count()) * t_recorder->ticks_per_ns());
     wait.place = log->here();
     wait.name = log->name(event.source), wait.text = log->name(event.text);
-    if (const LoggedSpan* const span = log->innermost()) wait.span = span->id;
+    wait.span = log->innermost_number();
     log->wait(wait);
   }
 
@@ -150,8 +149,8 @@ struct RecorderHooks {
         return;
       }
       record.allocator = log->name(block.allocator), record.name = log->name(block.made_by);
-      const LoggedSpan* const span = log->innermost();
-      if (span != nullptr) record.span = span->id, record.place = span->place;
+      record.span = log->innermost_number();
+      if (const LoggedSpan* const span = log->innermost()) record.place = span->place;
       if (record.place == 0) record.place = log->here();
       log->memory(record);
     } catch (...) {
@@ -199,8 +198,8 @@ Recorder::Recorder(const SessionOptions& options)
   if (options_.gpu) trace_ = trace_devices(no_gpu_);
   listening_ = true;
   if (options_.memory) note_memory_before();
-  first_ = ClockReading::now();
   measure_ticks();
+  first_ = ClockReading::now();
   if (trace_ != nullptr) trace_first_ = trace_->now();
   lorry::detail::g_span_hooks.store(&RecorderHooks::kSpans, std::memory_order_release);
   if (options_.memory) memory::set_observer(&RecorderHooks::kMemory);
@@ -251,7 +250,7 @@ void Recorder::leave() noexcept {
   t_modes &= ~uint32_t{kProfileMode};
   lorry::detail::t_origin = 0;
   const uint64_t now = ticks();
-  while (t_log->innermost() != nullptr) t_log->close(now, true);  // scopes around the session's end
+  while (t_log->innermost() != nullptr) t_log->close(now);  // scopes around the session's end
   t_log->thread.end = steady_ns() - first_.ns;
   t_log->thread.cpu_ns += thread_cpu_ns();
   t_log = nullptr, t_recorder = nullptr;

@@ -38,7 +38,6 @@ class Recorder {
   void abandon() noexcept;
 
   const SessionOptions& options() const { return options_; }
-  bool is_full(const ThreadLog& log) const { return static_cast<int64_t>(log.spans.size()) >= options_.max_spans; }
   DeviceTrace* trace() const { return trace_.get(); }
   double ticks_per_ns() const { return ticks_per_ns_; }
   void note_outside(const LoggedMemory& record, std::string_view allocator);

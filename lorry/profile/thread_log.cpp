@@ -19,11 +19,6 @@ uint64_t hash_of(const Place& place) {
   return hash ^ hash >> 32;
 }
 
-template <class T>
-void append(std::string& key, const T& value) {
-  key.append(reinterpret_cast<const char*>(&value), sizeof value);
-}
-
 OperandRecord record_of(const Tensor* x) {
   OperandRecord record;
   if (x == nullptr || !x->defined()) {
@@ -37,36 +32,63 @@ OperandRecord record_of(const Tensor* x) {
   return record;
 }
 
-void append_to_key(std::string& key, const OperandRecord& x) {
-  const char flags[] = {static_cast<char>(x.dtype), static_cast<char>(x.device.type), static_cast<char>(x.device.index),
-                        static_cast<char>(x.is_number | x.pinned << 1 | x.contiguous << 2 | x.is_leaf << 3),
-                        static_cast<char>(x.sizes.size())};
-  key.append(flags, sizeof flags);
-  for (const int64_t n : x.sizes) append(key, n);
-  for (const int64_t n : x.strides) append(key, n);
-}
+/// The words that tell lists of operands apart, and their hash.
+class KeyWriter {
+ public:
+  explicit KeyWriter(size_t inputs) { add(inputs); }
+  void add(const Tensor* x) {
+    if (x == nullptr || !x->defined()) return add(uint64_t{0});
+    const lorry::detail::TensorNode& node = *x->node();
+    const Device device = x->device();
+    const auto rank = static_cast<uint64_t>(node.layout.rank);
+    add(uint64_t{1} | uint64_t{node.contiguous} << 1 | uint64_t{node.requires_grad} << 2 |
+        uint64_t{node.storage->pinned()} << 3 | rank << 8 | static_cast<uint64_t>(node.dtype) << 16 |
+        static_cast<uint64_t>(device.type) << 24 | static_cast<uint64_t>(static_cast<uint8_t>(device.index)) << 32);
+    for (int d = 0; d < node.layout.rank; ++d) add(static_cast<uint64_t>(node.layout.sizes[d]));
+    if (node.contiguous) return;
+    for (int d = 0; d < node.layout.rank; ++d) add(static_cast<uint64_t>(node.layout.strides[d]));
+  }
+  std::span<const uint64_t> words() const { return {words_, count_}; }
+  uint64_t hash() const { return hash_ ^ hash_ >> 32; }
+
+ private:
+  void add(uint64_t word) {
+    words_[count_++] = word;
+    hash_ = mix(hash_, word);
+  }
+  uint64_t words_[1 + kMostOperands * (1 + 2 * kMaxRank)];
+  size_t count_ = 0;
+  uint64_t hash_ = 0;
+};
 
 }  // namespace
 
 ThreadLog::ThreadLog(uint32_t n, bool stacks, bool operands)
     : number(n), names(1), paths(1), places(1), operand_lists(1), part_lists(1), stacks_(stacks), operands_(operands) {
-  place_table_.resize(1024);
+  place_table_.resize(1024), operand_table_.resize(1024);
   open_.reserve(64);
   thread.id = syscall(SYS_gettid);
 }
 
-LoggedSpan& ThreadLog::open(SpanKind kind) {
-  LoggedSpan& span = open_.emplace_back();
-  span.kind = kind, span.id = ++last_id_;
-  span.parent = open_.size() > 1 ? open_[open_.size() - 2].id : 0;
-  return span;
+LoggedSpan& ThreadLog::open(SpanKind kind, size_t most) {
+  LoggedSpan* span = spans.appended() < most ? spans.append() : nullptr;
+  uint32_t number = 0;
+  if (span != nullptr) {
+    number = static_cast<uint32_t>(spans.appended());
+  } else {
+    ++lost_;
+    span = &lost_span_;
+  }
+  span->kind = kind, span->parent = innermost_number();
+  open_.push_back({span, number});
+  return *span;
 }
 
-void ThreadLog::close(uint64_t end, bool store) {
+void ThreadLog::close(uint64_t end) {
   if (open_.empty()) return;
-  open_.back().end = end;
-  lost_ += !(store && spans.push(open_.back()));
+  open_.back().span->end = end;
   open_.pop_back();
+  if (open_.empty()) spans.publish();
 }
 
 uint32_t ThreadLog::here() {
@@ -150,46 +172,69 @@ void ThreadLog::describe(LoggedSpan& span, const SpanView& view) {
     SpanDescription text;
     if (view.describe != nullptr) view.describe(view.object, text);
     made.name = name(text.name), made.place = place_of(text.path, text.frames);
-    made.bytes = text.bytes, made.flops = text.flops;
+    made.bytes = text.bytes, made.flops = text.flops, made.origin_or_parts = view.origin;
     if (!text.parts.empty()) {
       std::vector<LoggedPart> parts;
       for (const SpanPart& x : text.parts)
         parts.push_back({name(x.name), place_of(x.path, x.frames), x.nodes, x.bytes, x.flops});
       const std::scoped_lock lock(mutex);
-      made.parts = static_cast<uint32_t>(part_lists.size());
+      made.origin_or_parts = static_cast<uint32_t>(part_lists.size());
       part_lists.push_back(std::move(parts));
     }
     if (view.id != 0) described_.emplace(key, made);
   }
   span.name = made.name, span.place = made.place, span.bytes = made.bytes, span.flops = made.flops;
-  span.parts = made.parts;
+  span.origin_or_parts = made.origin_or_parts;
 }
 
 void ThreadLog::note_operands(LoggedSpan& span, const door::CallView& call) {
   if (!operands_) return;
   const size_t inputs = std::min(call.inputs.size(), kMostOperands);
   const size_t outputs = std::min(call.outputs.size(), kMostOperands - inputs);
-  span.first_storage = static_cast<uint32_t>(storages.size()), span.storages = static_cast<uint32_t>(inputs + outputs);
-  key_.clear();
-  key_.push_back(static_cast<char>(inputs));
+  span.first_storage = static_cast<uint32_t>(storages.appended());
+  KeyWriter key(inputs);
   const auto add = [&](const Tensor* x) {
-    append_to_key(key_, record_of(x));
+    key.add(x);
     lost_ += !storages.push(x != nullptr && x->defined() ? x->node()->storage->id() : 0);
   };
   for (size_t i = 0; i < inputs; ++i) add(call.inputs[i].tensor());
   for (size_t i = 0; i < outputs; ++i) add(&call.outputs[i]);
-  const auto found = operand_numbers_.find(key_);
-  if (found != operand_numbers_.end()) {
-    span.operands = found->second;
-    return;
-  }
+  OperandKey& found = find_operands(key.hash(), key.words());
+  span.operands = found.number;
+  if (found.number != 0) return;
   OperandList list{.inputs = static_cast<int32_t>(inputs), .operands = {}};
   for (size_t i = 0; i < inputs; ++i) list.operands.push_back(record_of(call.inputs[i].tensor()));
   for (size_t i = 0; i < outputs; ++i) list.operands.push_back(record_of(&call.outputs[i]));
   span.operands = static_cast<uint32_t>(operand_lists.size());
-  operand_numbers_.emplace(key_, span.operands);
-  const std::scoped_lock lock(mutex);
-  operand_lists.push_back(std::move(list));
+  found = {key.hash(), key_words_.size(), key.words().size(), span.operands};
+  key_words_.insert(key_words_.end(), key.words().begin(), key.words().end());
+  {
+    const std::scoped_lock lock(mutex);
+    operand_lists.push_back(std::move(list));
+  }
+  if (operand_lists.size() * 2 > operand_table_.size()) grow_operand_table();
+}
+
+ThreadLog::OperandKey& ThreadLog::find_operands(uint64_t hash, std::span<const uint64_t> key) {
+  const size_t mask = operand_table_.size() - 1;
+  for (size_t at = hash & mask;; at = (at + 1) & mask) {
+    OperandKey& x = operand_table_[at];
+    const auto first = key_words_.begin() + static_cast<std::ptrdiff_t>(x.first);
+    if (x.number == 0 || (x.hash == hash && x.words == key.size() && std::equal(key.begin(), key.end(), first)))
+      return x;
+  }
+}
+
+void ThreadLog::grow_operand_table() {
+  std::vector<OperandKey> larger(operand_table_.size() * 2);
+  const size_t mask = larger.size() - 1;
+  for (const OperandKey& x : operand_table_) {
+    if (x.number == 0) continue;
+    size_t at = x.hash & mask;
+    while (larger[at].number != 0) at = (at + 1) & mask;
+    larger[at] = x;
+  }
+  operand_table_ = std::move(larger);
 }
 
 }  // namespace lorry::profile

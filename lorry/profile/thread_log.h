@@ -30,20 +30,21 @@ struct Place {
   }
 };
 
-/// A span as it is logged, when it ends. Numbers refer to the thread's log.
+/// A span as it is logged: one cache line. Numbers refer to the thread's log. Spans are logged in the order of their
+/// beginnings; the number of a span is its place in that order, from 1.
 struct LoggedSpan {
   uint64_t begin = 0, end = 0;  ///< ticks
   int64_t bytes = 0, flops = 0;
-  uint32_t id = 0, parent = 0;  ///< numbers in the order of the beginnings, from 1; parent 0: none
-  uint32_t place = 0;           ///< from 1; 0: described, see `description`
-  uint32_t origin = 0;          ///< of a backward: the place of its forward, of any thread
-  uint32_t name = 0;            ///< of spans other than calls
-  uint32_t operands = 0, first_storage = 0, storages = 0;
-  uint32_t parts = 0;  ///< of a replay
+  uint32_t parent = 0;  ///< the number of the span around it; 0: none
+  uint32_t place = 0;   ///< 0: unknown
+  uint32_t name = 0;    ///< of spans other than calls
+  uint32_t operands = 0, first_storage = 0;
+  uint32_t origin_or_parts = 0;  ///< of a backward: the place of its forward, of any thread; of a replay: its parts
   Op op = Op::count;
   SpanKind kind{};
-  bool failed = false, in_place = false;
+  bool failed : 1 = false, in_place : 1 = false;
 };
+static_assert(sizeof(LoggedSpan) == 64);
 
 /// A call that a graph repeats.
 struct LoggedPart {
@@ -77,12 +78,15 @@ class ThreadLog {
 
   // Only on the log's own thread:
 
-  /// Begins a span; its time begins with the return.
-  LoggedSpan& open(SpanKind kind);
+  /// Begins a span. If there is no memory for it, or if there are `most` already, it is counted as lost, and what is
+  /// returned is logged nowhere.
+  LoggedSpan& open(SpanKind kind, size_t most);
   /// The innermost open span; null outside all.
-  LoggedSpan* innermost() { return open_.empty() ? nullptr : &open_.back(); }
-  /// Ends the innermost open span. store: whether it is logged, or only counted as lost.
-  void close(uint64_t end, bool store);
+  LoggedSpan* innermost() { return open_.empty() ? nullptr : open_.back().span; }
+  /// Its number; 0 outside all spans, or if it is lost.
+  uint32_t innermost_number() const { return open_.empty() ? 0 : open_.back().number; }
+  /// Ends the innermost open span.
+  void close(uint64_t end);
   /// Counts a record for which there was no memory.
   void lose() { ++lost_; }
   uint32_t here();                       ///< the number of the place of the calling function's caller
@@ -112,19 +116,32 @@ class ThreadLog {
   std::deque<std::vector<LoggedPart>> part_lists;
 
  private:
+  struct OperandKey {
+    uint64_t hash;
+    size_t first, words;  ///< in key_words_
+    uint32_t number;      ///< 0: free
+  };
   uint32_t place_of(const std::string& path, const std::vector<const void*>& frames);
   uint32_t number_of(const Place& place);
+  /// The entry with this key, or the free one where it belongs.
+  OperandKey& find_operands(uint64_t hash, std::span<const uint64_t> key);
+  void grow_operand_table();
   void grow_table();
 
   const bool stacks_, operands_;
-  std::vector<LoggedSpan> open_;
-  uint32_t last_id_ = 0, path_ = 0;
+  struct Open {
+    LoggedSpan* span;
+    uint32_t number;
+  };
+  std::vector<Open> open_;
+  LoggedSpan lost_span_;  ///< stands for all that are lost
+  uint32_t path_ = 0;
   std::vector<uint32_t> outer_paths_;
   std::unordered_map<std::string, uint32_t> name_numbers_, path_numbers_;
   std::vector<uint32_t> place_table_;                   ///< open addressing; 0: free
   std::unordered_map<uint64_t, LoggedSpan> described_;  ///< the fields that describe() sets
-  std::unordered_map<std::string, uint32_t> operand_numbers_;
-  std::string key_;
+  std::vector<OperandKey> operand_table_;               ///< open addressing
+  std::vector<uint64_t> key_words_;
   int64_t lost_ = 0;
 };
 

@@ -9,6 +9,7 @@ namespace {
 /// Elements that lie in memory: a dimension of stride 0 repeats what is there.
 int64_t elements(const Tensor& x) {
   if (!x.defined()) return 0;
+  if (x.node()->contiguous) return x.node()->numel;
   int64_t count = 1;
   for (int64_t d = 0; d < x.dim(); ++d) count *= x.stride(d) == 0 ? std::min<int64_t>(x.size(d), 1) : x.size(d);
   return count;
