@@ -62,7 +62,7 @@ SOURCES_MAY_ALSO_USE = {
 # What reaches a GPU's streams goes through one file, which tells observers of it (lorry/device/launches.h). The other
 # one measures what a launch costs without it.
 LAUNCHES = re.compile(r"\bcuda(?:Launch(?:Kernel|Cooperative|HostFunc)|GraphLaunch|Memcpy|Memset)\w*\(|<<<\s*\w")
-MAY_LAUNCH = {"lorry/device/cuda/launch.cpp", "lorry/bench/raw_launch.cu"}
+MAY_LAUNCH = {"lorry/device/cuda/launch.cpp", "lorry/profile/raw_launch.cu"}
 
 # A user's rule is compiled by nvcc into kernels of its own; the bench measures plans of the library that no table has.
 MAY_USE_BACKENDS = {"lorry/optim/custom.h", "lorry/bench/matmul_ceiling.cpp"}

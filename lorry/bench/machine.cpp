@@ -1,7 +1,6 @@
 #include "lorry/bench/machine.h"
 
 #include <fmt/core.h>
-#include <hwy/targets.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -15,28 +14,16 @@
 #include "lorry/bench/plot.h"
 #include "lorry/device/cpu/team.h"
 #include "lorry/device/device.h"
+#include "lorry/profile/processor.h"
 
 namespace lorry::bench {
 namespace {
-
-std::string processor_name() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);)
-    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
-  return "unknown";
-}
 
 std::string distribution() {
   std::ifstream file("/etc/os-release");
   for (std::string line; std::getline(file, line);)
     if (line.starts_with("PRETTY_NAME=")) return line.substr(13, line.size() - 14);
   return "unknown";
-}
-
-/// The widest instruction set of this machine for which Highway has kernels; the lowest bit is the best.
-std::string simd() {
-  const int64_t targets = hwy::SupportedTargets();
-  return hwy::TargetName(targets & -targets);
 }
 
 /// The GPUs, or why there is none.
@@ -68,10 +55,10 @@ nlohmann::ordered_json describe_machine() {
           {"build", kBuildType},
           {"compiler", kCompiler},
           {"system", fmt::format("{}, {} {}", distribution(), system.sysname, system.release)},
-          {"cpu", processor_name()},
+          {"cpu", profile::processor_name()},
           {"processors", sysconf(_SC_NPROCESSORS_ONLN)},
           {"threads", cpu::threads()},
-          {"simd", simd()},
+          {"simd", profile::simd_name()},
           {"memory_gib", std::round(memory * 10) / 10},
           {"libraries",
            {{"openmp", kOpenMp},

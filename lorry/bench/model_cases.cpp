@@ -36,8 +36,8 @@ void ModelCases::finish(Result row) {
   if (copy_rate_ == 0) {
     const int64_t bytes = profile::large_copy(row.device);
     Result copy{.suite = suite_, .name = "copy", .time = profile::CopyRate(row.device).copy(bytes), .bytes = bytes};
-    copy_rate_ = static_cast<double>(bytes) / copy.time.median_us;
-    copy.ratio_to_ceiling = 1;
+    copy_rate_ = profile::ceilings(row.device).copy_bytes_per_s / 1e6;
+    copy.ratio_to_ceiling = static_cast<double>(bytes) / copy.time.median_us / copy_rate_;
     rows_.push_back(copy);
   }
   row.ratio_to_ceiling = static_cast<double>(*row.bytes) / row.time.median_us / copy_rate_;

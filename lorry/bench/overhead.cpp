@@ -2,7 +2,7 @@
 
 #include "lorry/bench/suites.h"
 #ifdef LORRY_WITH_CUDA
-#include "lorry/bench/raw_launch.h"
+#include "lorry/profile/raw_launch.h"
 #endif
 #include "lorry/ops/dispatch/listener.h"
 #include "lorry/ops/ops.h"
@@ -23,7 +23,7 @@ std::vector<Result> overhead_suite(const Filter& filter) {
   };
   const int64_t three_operands = 3 * x.numel() * size_of(x.dtype());
 #ifdef LORRY_WITH_CUDA
-  if (!device.is_cpu()) add("raw launch", [stream = current_stream(device)] { raw_launch(stream); });
+  if (!device.is_cpu()) add("raw launch", [stream = current_stream(device)] { profile::raw_launch(stream); });
 #endif
   add("empty 64", [&] { do_not_optimize(empty({64})); });
   add("view 64 as 8x8", [&] { do_not_optimize(x.view({8, 8})); });

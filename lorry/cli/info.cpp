@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <ctime>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -13,7 +12,6 @@
 #include "lorry/cli/report.h"
 #include "lorry/cli/run_facts.h"
 #include "lorry/cli/units.h"
-#include "lorry/device/cpu/team.h"
 #include "lorry/device/device.h"
 #include "lorry/profile/ceilings.h"
 
@@ -37,25 +35,6 @@ void print(const Table& table, const nlohmann::ordered_json& facts) {
   }
 }
 
-/// The current time, as ISO 8601 in UTC, so that a saved measurement shows its age.
-std::string now() {
-  const std::time_t seconds = std::time(nullptr);
-  std::tm utc{};
-  gmtime_r(&seconds, &utc);
-  char text[sizeof "2000-01-01T00:00:00Z"];
-  std::strftime(text, sizeof text, "%FT%TZ", &utc);
-  return text;
-}
-
-/// The time to start a loop on the thread team and wait for it.
-double team_launch_us() {
-  const int64_t threads = cpu::threads();
-  return profile::benchmark(
-             [&] { cpu::parallel_for(threads, 1, [](int64_t begin, int64_t) { profile::do_not_optimize(begin); }); },
-             {.device = kCPU})
-      .median_us;
-}
-
 /// "matmul f32" for "matmul_f32_gflop_per_s".
 std::string title_of(std::string name) {
   for (const char* unit : {"_us", "_gb_per_s", "_gflop_per_s"})
@@ -63,23 +42,42 @@ std::string title_of(std::string name) {
   std::ranges::replace(name, '_', ' ');
   return name;
 }
-std::string text_of_ceiling(const std::string& name, double value) {
+std::string text_of_ceiling(const std::string& name, const nlohmann::ordered_json& figure) {
+  const double value = figure.get<double>();
   if (name.ends_with("_us")) return duration_text(value);
   return quantity(1e9 * value, name.ends_with("_gb_per_s") ? "B/s" : "FLOP/s");
 }
 
-/// The ceilings that benchmarks of `device` are compared with, and those of its link to the host.
-nlohmann::ordered_json ceilings_of(Device device) {
-  nlohmann::ordered_json found = {{"copy_gb_per_s", profile::CopyRate(device).of(profile::large_copy(device)) / 1e3}};
-  if (device.is_cpu()) {
-    found["team_launch_us"] = team_launch_us();
-  } else {
-    found["from_host_gb_per_s"] = profile::link_rate(device, true) / 1e3;
-    found["to_host_gb_per_s"] = profile::link_rate(device, false) / 1e3;
-  }
-  for (const DType dtype : {kF32, kBF16, kF64})
-    found[fmt::format("matmul_{}_gflop_per_s", dtype)] = profile::matmul_rate(device, dtype) / 1e3;
+/// The ceilings of a device; those that do not apply to it are left out.
+nlohmann::ordered_json ceilings_of(Device device, bool remeasure) {
+  const profile::Ceilings& c = profile::ceilings(device, {.remeasure = remeasure});
+  nlohmann::ordered_json found;
+  const auto add = [&](const std::string& name, double value) {
+    if (value > 0) found[name] = value;
+  };
+  add("copy_gb_per_s", c.copy_bytes_per_s / 1e9);
+  add("read_gb_per_s", c.read_bytes_per_s / 1e9);
+  add(device.is_cpu() ? "call_us" : "launch_us", c.launch_s * 1e6);
+  add("launch_and_wait_us", c.wait_s * 1e6);
+  add("team_launch_us", c.team_s * 1e6);
+  add("from_host_gb_per_s", c.link_to_device_bytes_per_s / 1e9);
+  add("to_host_gb_per_s", c.link_to_host_bytes_per_s / 1e9);
+  add("from_pageable_host_gb_per_s", c.pageable_to_device_bytes_per_s / 1e9);
+  add("to_pageable_host_gb_per_s", c.pageable_to_host_bytes_per_s / 1e9);
+  for (const auto& [dtype, rate] : c.matmul_flops_per_s) add(fmt::format("matmul_{}_gflop_per_s", dtype), rate / 1e9);
+  add("matmul_tf32_gflop_per_s", c.tf32_flops_per_s / 1e9);
+  found["measured"] = c.measured_at;
+  found["measured_in_s"] = c.measured_in_s;
+  found["cached"] = c.cached;
   return found;
+}
+
+void print_ceilings(const Table& table, const std::string& device, const nlohmann::ordered_json& found) {
+  for (const auto& [name, value] : found.items())
+    if (name.ends_with("_us") || name.ends_with("_per_s"))
+      table.print("{:<12} {:<24} {}\n", device, title_of(name), text_of_ceiling(name, value));
+  table.print("{:<12} {:<24} {}{}\n", device, "measured", found["measured"].get<std::string>(),
+              found["cached"].get<bool>() ? ", by an earlier command" : "");
 }
 
 nlohmann::ordered_json to_json(const RunFolder& folder, const RunFacts& run) {
@@ -150,16 +148,15 @@ int run_info(const InfoOptions& options, const CommonOptions& common) {
   }
   nlohmann::ordered_json facts = bench::describe_machine();
   print(table, facts);
-  if (options.measure) {
-    nlohmann::ordered_json ceilings = {{"cpu", ceilings_of(kCPU)}};
-    for (int i = 0; i < device::count(DeviceType::cuda); ++i) {
-      const Device gpu{DeviceType::cuda, static_cast<int8_t>(i)};
-      ceilings[to_string(gpu)] = ceilings_of(gpu);
+  if (options.measure || options.remeasure) {
+    std::vector<Device> devices = {kCPU};
+    for (int i = 0; i < device::count(DeviceType::cuda); ++i)
+      devices.push_back({DeviceType::cuda, static_cast<int8_t>(i)});
+    nlohmann::ordered_json ceilings;
+    for (const Device device : devices) {
+      ceilings[to_string(device)] = ceilings_of(device, options.remeasure);
+      print_ceilings(table, to_string(device), ceilings[to_string(device)]);
     }
-    for (const auto& [device, figures] : ceilings.items())
-      for (const auto& [name, value] : figures.items())
-        table.print("{:<12} {:<14} {}\n", device, title_of(name), text_of_ceiling(name, value.get<double>()));
-    ceilings["measured"] = now();
     facts["ceilings"] = ceilings;
   }
   write_json(common.json, facts);

@@ -101,11 +101,14 @@ void add_common(CLI::App& app, CommonOptions& o) {
 }
 
 void add_info(CLI::App& app, InfoOptions& o) {
-  app.add_flag("--measure", o.measure, "Measure the machine's ceilings (a few seconds)");
+  app.add_flag("--measure", o.measure,
+               "Also the machine's ceilings: measured in about two seconds a device, then kept");
+  app.add_flag("--remeasure", o.remeasure, "Measure the ceilings again, although they are known");
   app.add_option("DIR", o.run, "Folder of a training run, or its checkpoint: show that run in place of the machine")
       ->type_name("");
   app.callback([&app] {
-    if (app.count("DIR") && app.count("--measure")) throw CLI::ExcludesError("DIR", "--measure");
+    for (const char* measure : {"--measure", "--remeasure"})
+      if (app.count("DIR") && app.count(measure)) throw CLI::ExcludesError("DIR", measure);
   });
 }
 

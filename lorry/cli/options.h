@@ -26,7 +26,7 @@ struct CommonOptions {
 };
 
 struct InfoOptions {
-  bool measure = false;
+  bool measure = false, remeasure = false;
   std::string run;  ///< the folder of a training run; empty: describe the machine
 };
 

@@ -74,6 +74,8 @@ constexpr Runtime kCpuRuntime = {
     .why_absent = [] { return std::string(); },
     .info = [](int) { return DeviceInfo{.name = "cpu", .memory_bytes = host_memory().total_bytes}; },
     .memory_use = [](int) { return host_memory(); },
+    .driver_facts = [](int) { return DriverFacts{}; },
+    .context_cost = [](int) { return std::optional<ContextCost>(); },
     .synchronize = [](int) {},
     .throw_reported = [](int) {},
     .copy = copy_on_host,
@@ -151,6 +153,16 @@ DeviceInfo info(Device device) {
 MemoryUse memory_use(Device device) {
   require_device(device, "device::memory_use");
   return runtime(device.type, "device::memory_use").memory_use(device.index);
+}
+
+DriverFacts driver_facts(Device device) {
+  require_device(device, "device::driver_facts");
+  return runtime(device.type, "device::driver_facts").driver_facts(device.index);
+}
+
+std::optional<ContextCost> context_cost(Device device) {
+  require_device(device, "device::context_cost");
+  return runtime(device.type, "device::context_cost").context_cost(device.index);
 }
 
 void synchronize(Device device) {

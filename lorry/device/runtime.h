@@ -3,9 +3,11 @@
 // The table of device types. device.h and stream.h call its rows.
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "lorry/device/device.h"
+#include "lorry/device/driver_facts.h"
 #include "lorry/device/work_graph.h"
 
 namespace lorry::device {
@@ -17,6 +19,8 @@ struct Runtime {
   std::string (*why_absent)();
   DeviceInfo (*info)(int index);
   MemoryUse (*memory_use)(int index);
+  DriverFacts (*driver_facts)(int index);
+  std::optional<ContextCost> (*context_cost)(int index);
   void (*synchronize)(int index);
   void (*throw_reported)(int index);
   void (*copy)(void* to, Device to_device, const void* from, Device from_device, int64_t bytes, Stream stream);

@@ -307,38 +307,5 @@ TEST_F(KernelCacheTest, sixty_four_processes_write_at_once_and_some_are_killed) 
   for (int key = 0; key < kKeys; ++key) EXPECT_EQ(found(key_of(std::to_string(key))), binary_of(key));
 }
 
-class KernelCacheFolder : public ::testing::Test {
- protected:
-  static void set(const char* name, const char* value) { value ? ::setenv(name, value, 1) : ::unsetenv(name); }
-  static std::string folder(const char* lorry, const char* xdg, const char* home) {
-    const char* names[] = {"LORRY_CACHE_DIR", "XDG_CACHE_HOME", "HOME"};
-    const char* values[] = {lorry, xdg, home};
-    std::optional<std::string> before[3];
-    for (int i = 0; i < 3; ++i) {
-      if (const char* value = std::getenv(names[i])) before[i] = value;
-      set(names[i], values[i]);
-    }
-    std::string result;
-    try {
-      const auto path = kernel_cache_folder();
-      result = path ? path->string() : "none";
-    } catch (const ValueError&) {
-      result = "ValueError";
-    }
-    for (int i = 0; i < 3; ++i) set(names[i], before[i] ? before[i]->c_str() : nullptr);
-    return result;
-  }
-};
-
-TEST_F(KernelCacheFolder, is_chosen_by_the_environment) {
-  EXPECT_EQ(folder("/x", "/y", "/z"), "/x");
-  EXPECT_EQ(folder(nullptr, "/y", "/z"), "/y/lorry");
-  EXPECT_EQ(folder(nullptr, "relative", "/z"), "/z/.cache/lorry");
-  EXPECT_EQ(folder(nullptr, nullptr, nullptr), "none");
-  EXPECT_EQ(folder("", "/y", "/z"), "none");
-  EXPECT_EQ(folder("off", "/y", "/z"), "none");
-  EXPECT_EQ(folder("relative", "/y", "/z"), "ValueError");
-}
-
 }  // namespace
 }  // namespace lorry::kernels::cuda::test

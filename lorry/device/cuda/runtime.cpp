@@ -12,6 +12,7 @@
 #include "lorry/device/cuda/capture.h"
 #include "lorry/device/cuda/device_assert.h"
 #include "lorry/device/cuda/driver.h"
+#include "lorry/device/cuda/driver_facts.h"
 #include "lorry/device/cuda/graph.h"
 #include "lorry/device/cuda/launch.h"
 #include "lorry/device/runtime.h"
@@ -350,6 +351,8 @@ const device::Runtime kDeviceRuntime = {
     .why_absent = why_none,
     .info = info,
     .memory_use = memory_use,
+    .driver_facts = driver_facts,
+    .context_cost = context_cost,
     .synchronize = synchronize,
     .throw_reported = [](int device) { throw_assert(device); },
     .copy = copy,

@@ -33,11 +33,6 @@ struct KernelKey {
   std::string bytes() const;
 };
 
-/// The folder of compiled kernels: $LORRY_CACHE_DIR, else $XDG_CACHE_HOME/lorry, else ~/.cache/lorry. None if
-/// LORRY_CACHE_DIR is empty or "off", or if no absolute folder is known. Throws ValueError if LORRY_CACHE_DIR is
-/// relative, because a program that changes its working directory would have many caches.
-std::optional<std::filesystem::path> kernel_cache_folder();
-
 class KernelCache {
  public:
   using Binary = std::shared_ptr<const std::string>;

@@ -12,6 +12,7 @@
 
 #include "lorry/base/error.h"
 #include "lorry/base/events.h"
+#include "lorry/base/private_folder.h"
 #include "lorry/device/cuda/runtime.h"
 #include "lorry/kernels/cuda/fused/embedded.h"
 
@@ -152,7 +153,7 @@ void RuntimeKernel::finish(State state, const void* function, std::string why) {
 RuntimeCompiler& RuntimeCompiler::get() {
   // Never destroyed, because other threads may use it while the process ends. Its own threads end before libraries do.
   static RuntimeCompiler& kCompiler = [&]() -> RuntimeCompiler& {
-    static KernelCache& kCache = *new KernelCache(kernel_cache_folder());
+    static KernelCache& kCache = *new KernelCache(cache_folder());
     const int threads = std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / 2, 1, 4);
     // With a warm cache NVRTC is never opened, so its version is taken from the toolkit that Lorry is built with.
     auto& made = *new RuntimeCompiler(

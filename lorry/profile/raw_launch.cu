@@ -1,8 +1,8 @@
-#include "lorry/bench/raw_launch.h"
+#include "lorry/profile/raw_launch.h"
 
 #include "lorry/device/cuda/runtime.h"
 
-namespace lorry::bench {
+namespace lorry::profile {
 namespace {
 __global__ void nothing() {}
 }  // namespace
@@ -13,4 +13,4 @@ void raw_launch(Stream stream) {
   cuda::check(cudaGetLastError(), "<<<>>>");
 }
 
-}  // namespace lorry::bench
+}  // namespace lorry::profile

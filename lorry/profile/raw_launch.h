@@ -2,10 +2,10 @@
 
 #include "lorry/device/stream.h"
 
-namespace lorry::bench {
+namespace lorry::profile {
 
 /// Launches a kernel that does nothing, with CUDA's own <<<>>>: the lower bound for the cost of any call on a GPU. Only
 /// in builds with CUDA.
 void raw_launch(Stream stream);
 
-}  // namespace lorry::bench
+}  // namespace lorry::profile
