@@ -14,7 +14,7 @@
 #include "lorry/cli/output.h"
 #include "lorry/cli/report.h"
 #include "lorry/cli/train_suite.h"
-#include "lorry/cli/units.h"
+#include "lorry/base/units.h"
 
 namespace lorry::cli {
 namespace {

@@ -15,7 +15,7 @@
 #include "lorry/cli/run_folder.h"
 #include "lorry/cli/run_settings.h"
 #include "lorry/cli/saved_texts.h"
-#include "lorry/cli/units.h"
+#include "lorry/base/units.h"
 #include "lorry/cli/utf8.h"
 #include "lorry/generate/engine.h"
 #include "lorry/io/checkpoint.h"

@@ -11,7 +11,7 @@
 #include "lorry/cli/progress.h"
 #include "lorry/cli/report.h"
 #include "lorry/cli/run_facts.h"
-#include "lorry/cli/units.h"
+#include "lorry/base/units.h"
 #include "lorry/device/device.h"
 #include "lorry/profile/ceilings.h"
 

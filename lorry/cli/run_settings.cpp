@@ -7,7 +7,7 @@
 #include <type_traits>
 
 #include "lorry/cli/checks.h"
-#include "lorry/cli/units.h"
+#include "lorry/base/units.h"
 #include "lorry/optim/optimizers.h"
 
 namespace lorry::cli {

@@ -17,7 +17,7 @@
 #include "lorry/cli/step_timer.h"
 #include "lorry/cli/time_plan.h"
 #include "lorry/cli/trainer.h"
-#include "lorry/cli/units.h"
+#include "lorry/base/units.h"
 #include "lorry/io/lock.h"
 
 namespace lorry::cli {

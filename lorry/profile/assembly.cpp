@@ -28,6 +28,13 @@ std::string telling_line(std::span<const void* const> frames) {
   return own;
 }
 
+/// Where a call runs: on the GPU of its first tensor on one, or else on the CPU.
+Device device_of(const OperandList& list) {
+  for (const OperandRecord& x : list.operands)
+    if (!x.is_number && x.device.is_cuda()) return x.device;
+  return kCPU;
+}
+
 /// Gives each number of a list an index of the recording.
 template <class List, class Texts>
 std::vector<int32_t> translated(const List& list, Texts& texts) {
@@ -101,6 +108,7 @@ void Assembly::add(ThreadLog& log) {
     std::tie(span.path, span.line) = numbers.places[s.place];
     span.operands = s.operands != 0 ? numbers.operand_lists[s.operands] : kNone;
     span.storages = s.operands != 0 ? numbers.first_storage + static_cast<int32_t>(s.first_storage) : kNone;
+    span.device = s.operands != 0 ? device_of(log.operand_lists[s.operands]) : kCPU;
     const bool has_parts = s.kind == SpanKind::replay && s.origin_or_parts != 0;
     span.parts = has_parts ? numbers.first_parts + static_cast<int32_t>(s.origin_or_parts) : kNone;
     span.bytes = s.bytes, span.flops = s.flops;
@@ -179,6 +187,7 @@ void Assembly::add_work(const TracedWork& traced, const std::vector<int32_t>& na
     SpanRecord& span = made_.spans[static_cast<size_t>(at->second)];
     span.device_ns += made.duration();
     ++span.launches;
+    span.device = {DeviceType::cuda, made.device};
   }
   if (const auto at = calls.find(made.correlation); at != calls.end()) made.call = at->second;
   made_.device.push_back(made);

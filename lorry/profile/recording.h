@@ -50,6 +50,7 @@ struct SpanRecord {
   int32_t line = 0;              ///< index into lines: the same
   int32_t operands = kNone;      ///< index into operand_lists
   int32_t storages = kNone;      ///< index into storages of the first operand's Storage::id(); numbers have 0
+  Device device = kCPU;          ///< where its kernels ran, or else its first tensor on a GPU was
   int64_t bytes = 0, flops = 0;  ///< what it must move and compute (door::cost)
   int32_t parts = kNone;         ///< of a replay: index into part_lists
   int64_t device_ns = 0;         ///< time of its kernels, copies and fills on GPUs, without those of inner spans

@@ -1,8 +1,8 @@
-#include "lorry/cli/units.h"
+#include "lorry/base/units.h"
 
 #include <gtest/gtest.h>
 
-namespace lorry::cli {
+namespace lorry {
 namespace {
 
 TEST(Units, a_figure_has_three_digits_and_the_unit_that_fits) {
@@ -28,4 +28,4 @@ TEST(Units, rounding_never_shows_a_fourth_digit) {
 }
 
 }  // namespace
-}  // namespace lorry::cli
+}  // namespace lorry

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace lorry::cli {
+namespace lorry {
 
 /// "12.3 k tokens/s" for (12345, " tokens/s"), "1.23 GB" for (1.23e9, "B"), "950 B" for (950, "B").
 std::string quantity(double value, std::string_view unit);
@@ -18,4 +18,4 @@ std::string bytes_text(std::optional<int64_t> bytes);
 /// "45.2 ns", "1.23 us", "14.3 ms" or "2.50 s".
 std::string duration_text(double us);
 
-}  // namespace lorry::cli
+}  // namespace lorry
