@@ -40,6 +40,8 @@ class Scope {
   /// The innermost scope of this thread; null outside all scopes.
   static const Scope* innermost() { return t_innermost; }
   const Scope* outer() const { return outer_; }
+  /// Whether it belongs to an object that has a path, such as a module.
+  bool is_of_object() const { return describe_ != nullptr; }
   std::string name() const {
     return describe_ != nullptr ? describe_(object_) : std::string(static_cast<const char*>(object_));
   }

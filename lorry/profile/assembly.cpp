@@ -102,7 +102,8 @@ void Assembly::add(ThreadLog& log) {
     SpanRecord& span = made_.spans.emplace_back();
     span.parent = span_of(numbers, s.parent);
     origins_.push_back(s.kind == SpanKind::backward ? s.origin_or_parts : 0);
-    span.kind = s.kind, span.failed = s.failed, span.in_place = s.in_place, span.op = s.op, span.thread = thread;
+    span.kind = s.kind, span.failed = s.failed, span.in_place = s.in_place, span.is_module = s.is_module;
+    span.op = s.op, span.thread = thread;
     span.begin = scale_.since_start(s.begin), span.end = scale_.since_start(s.end);
     span.name = s.kind == SpanKind::call ? names_(name(s.op)) : numbers.names[s.name];
     std::tie(span.path, span.line) = numbers.places[s.place];
@@ -117,6 +118,10 @@ void Assembly::add(ThreadLog& log) {
     const auto [path, line] = numbers.places[w.place];
     made_.waits.push_back({scale_.since_start(w.begin), scale_.since_start(w.end), thread, span_of(numbers, w.span),
                            numbers.names[w.name], numbers.names[w.text], path, line});
+  });
+  log.gaps.for_each([&](const LoggedGap& g) {
+    const int64_t begin = scale_.since_start(g.begin), end = scale_.since_start(g.end);
+    made_.gaps.push_back({begin, end, thread, std::min(g.asleep_ns, end - begin)});
   });
   log.memory_records.for_each([&](const LoggedMemory& m) {
     const auto [path, line] = numbers.places[m.place];
@@ -270,6 +275,7 @@ Recording Assembly::finish() {
   const auto by_begin = [](const auto& a, const auto& b) { return a.begin < b.begin; };
   std::stable_sort(made_.device.begin(), made_.device.end(), by_begin);
   std::stable_sort(made_.waits.begin(), made_.waits.end(), by_begin);
+  std::stable_sort(made_.gaps.begin(), made_.gaps.end(), by_begin);
   std::stable_sort(made_.memory.begin(), made_.memory.end(),
                    [](const auto& a, const auto& b) { return a.time < b.time; });
   return std::move(made_);

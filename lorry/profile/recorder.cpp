@@ -70,6 +70,7 @@ struct RecorderHooks {
     ThreadLog* const log = t_log;
     if (log == nullptr) return;
     note = log;
+    log->note_gap(ticks());
     LoggedSpan& span = open(*log, SpanKind::call);
     span.op = call.op, span.in_place = call.in_place;
     span.place = log->here();
@@ -96,12 +97,13 @@ struct RecorderHooks {
   static void begin_span(const SpanView& view) noexcept {
     ThreadLog* const log = t_log;
     if (log == nullptr) return;
+    log->note_gap(ticks());
     try {
       LoggedSpan& span = open(*log, view.kind);
       if (view.kind == SpanKind::scope) {
         const auto* scope = static_cast<const Scope*>(view.object);
         log->enter(Scope::path());
-        span.name = log->name(scope->name());
+        span.name = log->name(scope->name()), span.is_module = scope->is_of_object();
         span.place = log->here();
       } else {
         log->describe(span, view);
@@ -250,6 +252,7 @@ void Recorder::leave() noexcept {
   t_modes &= ~uint32_t{kProfileMode};
   lorry::detail::t_origin = 0;
   const uint64_t now = ticks();
+  t_log->note_gap(now);
   while (t_log->innermost() != nullptr) t_log->close(now);  // scopes around the session's end
   t_log->thread.end = steady_ns() - first_.ns;
   t_log->thread.cpu_ns += thread_cpu_ns();

@@ -41,8 +41,9 @@ struct SpanRecord {
   SpanKind kind{};
   bool failed = false;  ///< it ended with an error
   bool in_place = false;
-  Op op = Op::count;   ///< of a call
-  int32_t thread = 0;  ///< index into Recording::threads
+  bool is_module = false;  ///< of a scope: that of a module, not of a range that the user named
+  Op op = Op::count;       ///< of a call
+  int32_t thread = 0;      ///< index into Recording::threads
   int64_t begin = 0, end = 0;
   int32_t parent = kNone;        ///< the span around it
   int32_t name = 0;              ///< index into names
@@ -112,6 +113,13 @@ struct WaitRecord {
   int64_t duration() const { return end - begin; }
 };
 
+/// A thread called nothing for some time.
+struct GapRecord {
+  int64_t begin = 0, end = 0;
+  int32_t thread = 0;
+  int64_t asleep = 0;  ///< of that, how long it had given up its processor: it slept, or waited for something
+};
+
 /// A block of memory was taken or given back.
 struct MemoryRecord {
   int64_t time = 0;
@@ -141,6 +149,7 @@ struct Recording {
   std::vector<DeviceRecord> device;  ///< by time of their beginning
   std::vector<RuntimeCall> calls;    ///< the same
   std::vector<WaitRecord> waits;     ///< the same
+  std::vector<GapRecord> gaps;       ///< the same; those of 20 us and more
   std::vector<MemoryRecord> memory;  ///< by time
   std::vector<std::vector<PartRecord>> part_lists;
   std::vector<OperandList> operand_lists;

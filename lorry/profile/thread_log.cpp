@@ -1,6 +1,8 @@
 #include "lorry/profile/thread_log.h"
 
+#include <sys/resource.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -68,6 +70,22 @@ ThreadLog::ThreadLog(uint32_t n, bool stacks, bool operands)
   place_table_.resize(1024), operand_table_.resize(1024);
   open_.reserve(64);
   thread.id = syscall(SYS_gettid);
+  note_long_gap(ticks());
+}
+
+void ThreadLog::note_long_gap(uint64_t now) {
+  timespec on_processor{};
+  rusage use{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &on_processor);
+  getrusage(RUSAGE_THREAD, &use);
+  const int64_t ns = steady_ns(), cpu_ns = int64_t{1'000'000'000} * on_processor.tv_sec + on_processor.tv_nsec;
+  const bool slept = use.ru_nvcsw > gap_sleeps_;
+  if (last_ != 0) {
+    const int64_t off = std::max<int64_t>(0, (ns - gap_ns_) - (cpu_ns - gap_cpu_ns_));
+    lost_ += !gaps.push({last_, now, slept ? off : 0});
+  }
+  gap_ns_ = ns, gap_cpu_ns_ = cpu_ns, gap_sleeps_ = use.ru_nvcsw;
+  last_ = now;
 }
 
 LoggedSpan& ThreadLog::open(SpanKind kind, size_t most) {
@@ -86,7 +104,7 @@ LoggedSpan& ThreadLog::open(SpanKind kind, size_t most) {
 
 void ThreadLog::close(uint64_t end) {
   if (open_.empty()) return;
-  open_.back().span->end = end;
+  open_.back().span->end = last_ = end;
   open_.pop_back();
   if (open_.empty()) spans.publish();
 }

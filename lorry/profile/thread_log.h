@@ -42,7 +42,7 @@ struct LoggedSpan {
   uint32_t origin_or_parts = 0;  ///< of a backward: the place of its forward, of any thread; of a replay: its parts
   Op op = Op::count;
   SpanKind kind{};
-  bool failed : 1 = false, in_place : 1 = false;
+  bool failed : 1 = false, in_place : 1 = false, is_module : 1 = false;
 };
 static_assert(sizeof(LoggedSpan) == 64);
 
@@ -55,6 +55,12 @@ struct LoggedPart {
 struct LoggedWait {
   uint64_t begin = 0, end = 0;
   uint32_t span = 0, place = 0, name = 0, text = 0;
+};
+
+/// Time between two spans in which the thread called nothing. Only gaps of kLongGap ticks and more are logged.
+struct LoggedGap {
+  uint64_t begin = 0, end = 0;
+  int64_t asleep_ns = 0;  ///< how long it did not run on a processor, having given it up
 };
 
 struct LoggedMemory {
@@ -87,6 +93,11 @@ class ThreadLog {
   uint32_t innermost_number() const { return open_.empty() ? 0 : open_.back().number; }
   /// Ends the innermost open span.
   void close(uint64_t end);
+  /// Notes what the thread did since the last span ended, if that was long ago. Called when a span begins.
+  void note_gap(uint64_t now) {
+    if (now - last_ > kLongGap) [[unlikely]]
+      note_long_gap(now);
+  }
   /// Counts a record for which there was no memory.
   void lose() { ++lost_; }
   uint32_t here();                       ///< the number of the place of the calling function's caller
@@ -105,6 +116,7 @@ class ThreadLog {
   Chunked<LoggedWait> waits;
   Chunked<LoggedMemory> memory_records;
   Chunked<uint64_t> storages;
+  Chunked<LoggedGap> gaps;
   ThreadRecord thread;
   int64_t lost() const { return lost_; }
 
@@ -134,7 +146,12 @@ class ThreadLog {
     uint32_t number;
   };
   std::vector<Open> open_;
-  LoggedSpan lost_span_;  ///< stands for all that are lost
+  LoggedSpan lost_span_;                        ///< stands for all that are lost
+  static constexpr uint64_t kLongGap = 50'000;  ///< ticks: about 20 us
+  void note_long_gap(uint64_t now);
+  uint64_t last_ = 0;  ///< when the last span ended
+  /// At the last long gap: the moment, the thread's time on a processor, and how often it had given it up.
+  int64_t gap_ns_ = 0, gap_cpu_ns_ = 0, gap_sleeps_ = 0;
   uint32_t path_ = 0;
   std::vector<uint32_t> outer_paths_;
   std::unordered_map<std::string, uint32_t> name_numbers_, path_numbers_;

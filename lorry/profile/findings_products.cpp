@@ -1,0 +1,123 @@
+// What matrix products tell: slow dtypes, sizes that miss the fast kernels, many small ones.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "lorry/base/units.h"
+#include "lorry/profile/finding_list.h"
+
+namespace lorry::profile {
+namespace {
+
+bool is_product(const SpanRecord& x) {
+  return x.kind == SpanKind::call && row(x.op).flops.kind == Flops::product && x.flops > 0;
+}
+
+std::string sizes_text(const OperandList& list) {
+  std::string text;
+  for (int32_t i = 0; i < std::min(list.inputs, 2); ++i) {
+    const OperandRecord& x = list.operands[static_cast<size_t>(i)];
+    text += fmt::format("{}[{}]", i > 0 ? " x " : "", fmt::join(x.sizes.begin(), x.sizes.end(), ", "));
+  }
+  return text;
+}
+
+/// A faster dtype than the product's: first one that is as exact, then one that is less.
+void find_dtype(const ProgramView& p, const SpanRecord& x, FindingList& list) {
+  if (p.here == nullptr) return;
+  const DType dtype = p.product_dtype(x);
+  const auto& rates = p.here->matmul_flops_per_s;
+  const auto rate = [&](DType t) {
+    const auto at = rates.find(t);
+    return at != rates.end() ? at->second : 0.0;
+  };
+  const double now = rate(dtype), taken = p.taken_ns(x);
+  if (now <= 0 || p.least(x).compute < 0.3 * taken) return;  // not bound by the arithmetic
+  struct Choice {
+    const char* text;
+    double rate;
+  };
+  std::vector<Choice> choices;
+  if (dtype == kF32)
+    choices = {{"f64, which is more exact,", rate(kF64)},
+               {"bf16", rate(kBF16)},
+               {"tf32 (set_matmul_precision)", p.here->tf32_flops_per_s}};
+  if (dtype == kF64) choices = {{"f32", rate(kF32)}};
+  const auto best = std::ranges::max_element(choices, {}, &Choice::rate);
+  if (best == choices.end() || best->rate < 1.15 * now) return;
+  Finding& found = list.at(Finding::Kind::dtype, x);
+  found.time_ns += taken, found.gain_ns += taken * (1 - now / best->rate);
+  found.what = fmt::format("products in {} reach {} here; {} reaches {}", dtype, quantity(now, "FLOP/s"), best->text,
+                           quantity(best->rate, "FLOP/s"));
+  found.cure = fmt::format("compute in {}, if its range and precision do", best->text);
+}
+
+void find_alignment(const ProgramView& p, const SpanRecord& x, FindingList& list) {
+  const OperandList* operands = p.operands(x);
+  if (operands == nullptr || operands->inputs < 2 || !p.on_gpu) return;
+  const DType dtype = p.product_dtype(x);
+  const int64_t multiple = 16 / size_of(dtype);
+  bool misses = false;
+  for (size_t i = 0; i < 2; ++i)
+    for (const int64_t n : operands->operands[i].sizes) misses |= n > multiple && n % multiple != 0;
+  const double taken = p.taken_ns(x), least = p.least(x).most();
+  if (!misses || least <= 0 || taken < 1.5 * least || taken < 5 * p.kernel_ns()) return;
+  Finding& found = list.at(Finding::Kind::alignment, x);
+  found.time_ns += taken, found.gain_ns += std::max(0.0, taken - 1.2 * least);
+  found.what = fmt::format("sizes that are no multiples of {} miss the fast kernels: {} {}", multiple,
+                           sizes_text(*operands), dtype);
+  found.cure = fmt::format("pad them to multiples of {}; of a vocabulary, for example", multiple);
+}
+
+/// Products of the same sizes, one after the other, none of which needs another's result.
+void find_batches(const ProgramView& p, FindingList& list) {
+  std::vector<const SpanRecord*> run;
+  const auto finish = [&] {
+    double taken = 0, least = 0;
+    for (const SpanRecord* x : run) {
+      taken += p.on_gpu ? std::max(p.taken_ns(*x), static_cast<double>(x->duration())) : p.taken_ns(*x);
+      least += p.least(*x).most();
+    }
+    if (run.size() >= 8 && taken > 2 * least) {
+      Finding& found = list.at(Finding::Kind::batch, *run[0], static_cast<int64_t>(run.size()));
+      found.time_ns += taken, found.gain_ns += std::max(0.0, taken - 1.3 * least - p.call_ns() - p.kernel_ns());
+      found.what = fmt::format("{} products of the same small size, one by one: {}", run.size(),
+                               sizes_text(*p.operands(*run[0])));
+      found.cure = "stack them and multiply once (bmm)";
+    }
+    run.clear();
+  };
+  for (const int32_t i : p.calls) {
+    const SpanRecord& x = p.span(i);
+    if (x.kind == SpanKind::call && row(x.op).kind == OpKind::view) continue;
+    if (!is_product(x) || p.operands(x) == nullptr) {
+      finish();
+      continue;
+    }
+    if (!run.empty()) {
+      const SpanRecord& last = *run.back();
+      const uint64_t made = p.storage(last, static_cast<size_t>(p.operands(last)->inputs));
+      bool depends = false;
+      for (size_t k = 0; k < static_cast<size_t>(p.operands(x)->inputs); ++k) depends |= p.storage(x, k) == made;
+      if (x.operands != last.operands || depends) finish();
+    }
+    run.push_back(&x);
+  }
+  finish();
+}
+
+}  // namespace
+
+void find_in_products(const ProgramView& p, std::vector<Finding>& to) {
+  FindingList list(p);
+  for (const int32_t i : p.calls) {
+    if (!is_product(p.span(i))) continue;
+    find_dtype(p, p.span(i), list);
+    find_alignment(p, p.span(i), list);
+  }
+  find_batches(p, list);
+  list.move_to(to);
+}
+
+}  // namespace lorry::profile

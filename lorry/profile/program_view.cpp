@@ -1,0 +1,101 @@
+#include "lorry/profile/program_view.h"
+
+#include <algorithm>
+#include <map>
+
+namespace lorry::profile {
+namespace {
+
+/// A kernel that does nothing takes a GPU about this long: the time of a node in a replayed chain of empty kernels.
+constexpr double kLeastKernelNs = 2000;
+
+Intervals busy_of(const Recording& r, Device device) {
+  std::vector<Interval> list;
+  for (const DeviceRecord& x : r.device)
+    if (x.device == device.index) list.push_back({x.begin, x.end});
+  return Intervals(std::move(list));
+}
+
+Device busiest(const Recording& r) {
+  std::map<int8_t, int64_t> times;
+  for (const DeviceRecord& x : r.device) times[x.device] += x.duration();
+  const auto most = std::ranges::max_element(times, {}, [](const auto& x) { return x.second; });
+  return {DeviceType::cuda, most->first};
+}
+
+}  // namespace
+
+Intervals::Intervals(std::vector<Interval> list) {
+  std::ranges::sort(list, {}, &Interval::begin);
+  for (const Interval& x : list) {
+    if (x.end <= x.begin) continue;
+    if (!list_.empty() && x.begin <= list_.back().end)
+      list_.back().end = std::max(list_.back().end, x.end);
+    else
+      list_.push_back(x);
+  }
+}
+
+int64_t Intervals::length() const {
+  int64_t sum = 0;
+  for (const Interval& x : list_) sum += x.length();
+  return sum;
+}
+
+int64_t Intervals::within(const Interval& part) const {
+  int64_t sum = 0;
+  auto at = std::ranges::upper_bound(list_, part.begin, {}, &Interval::end);
+  for (; at != list_.end() && at->begin < part.end; ++at)
+    sum += std::max<int64_t>(0, std::min(at->end, part.end) - std::max(at->begin, part.begin));
+  return sum;
+}
+
+std::vector<Interval> Intervals::gaps(const Interval& part) const {
+  std::vector<Interval> gaps;
+  int64_t from = part.begin;
+  auto at = std::ranges::upper_bound(list_, part.begin, {}, &Interval::end);
+  for (; at != list_.end() && at->begin < part.end; ++at) {
+    if (at->begin > from) gaps.push_back({from, at->begin});
+    from = std::max(from, at->end);
+  }
+  if (from < part.end) gaps.push_back({from, part.end});
+  return gaps;
+}
+
+ProgramView::ProgramView(const Recording& recording, const std::vector<Ceilings>& known)
+    : r(recording), ceilings(known), on_gpu(!recording.device.empty()) {
+  if (on_gpu) device = busiest(r), busy = busy_of(r, device);
+  const auto at = std::ranges::find(ceilings, device, &Ceilings::device);
+  if (at != ceilings.end()) here = &*at;
+  std::vector<Interval> roots;
+  for (size_t i = 0; i < r.spans.size(); ++i) {
+    const SpanRecord& x = r.spans[i];
+    if (x.thread != 0) continue;
+    if (is_work(x)) calls.push_back(static_cast<int32_t>(i));
+    if (x.parent == kNone) roots.push_back({x.begin, x.end});
+  }
+  span_gaps = Intervals(std::move(roots)).gaps({0, r.duration});
+}
+
+DType ProgramView::product_dtype(const SpanRecord& x) const {
+  if (const OperandList* list = operands(x))
+    for (const OperandRecord& operand : list->operands)
+      if (!operand.is_number && is_floating(operand.dtype)) return operand.dtype;
+  return kF32;
+}
+
+ProgramView::Least ProgramView::least(int64_t bytes, int64_t flops, DType dtype) const {
+  Least least;
+  if (here == nullptr) return least;
+  if (here->copy_bytes_per_s > 0) least.memory = 1e9 * static_cast<double>(bytes) / here->copy_bytes_per_s;
+  const auto rate = here->matmul_flops_per_s.find(dtype);
+  if (rate != here->matmul_flops_per_s.end() && rate->second > 0)
+    least.compute = 1e9 * static_cast<double>(flops) / rate->second;
+  return least;
+}
+
+double ProgramView::call_ns() const { return here != nullptr ? 1e9 * here->launch_s : 0; }
+
+double ProgramView::kernel_ns() const { return on_gpu ? std::min(kLeastKernelNs, call_ns()) : call_ns(); }
+
+}  // namespace lorry::profile

@@ -1,0 +1,176 @@
+// The time of a program by regime.
+
+#include <algorithm>
+#include <map>
+
+#include "lorry/profile/program_view.h"
+
+namespace lorry::profile {
+namespace {
+
+/// A pointwise operator slower than this share of the copy rate computes more than it moves: exp, tan, pow.
+constexpr double kHeavyArithmetic = 0.3;
+
+/// Divides the time of one piece of work: what a call costs at least goes to overhead, the rest to the ceiling that is
+/// closer.
+void add_work(RegimeTimes& to, double ns, ProgramView::Least least, double fixed_ns, bool is_pointwise) {
+  const double overhead = std::clamp(fixed_ns - least.most(), 0.0, ns);
+  to[Regime::overhead] += overhead;
+  const double rest = ns - overhead;
+  const bool is_heavy = is_pointwise && least.memory < kHeavyArithmetic * rest && ns > 20 * fixed_ns;
+  to[least.compute > least.memory || is_heavy ? Regime::compute : Regime::memory] += rest;
+}
+
+class Regimes {
+ public:
+  Regimes(const ProgramView& program, Diagnosis& to) : p_(program), to_(to), phases_(p_.r.spans.size()) {
+    for (size_t i = 0; i < p_.r.spans.size(); ++i) phases_[i] = phase_of(i);
+  }
+
+  void find() {
+    if (p_.on_gpu) {
+      add_device();
+      add_idle();
+    } else {
+      add_calls();
+    }
+    add_host_times();
+    for (auto& [name, phase] : by_name_)
+      if (phase.host_ns > 0 || phase.device_ns > 0) to_.phases.push_back(phase);
+    std::ranges::stable_sort(to_.phases, std::greater<>(), [](const Phase& x) { return x.times.total(); });
+    to_.regime = to_.times.largest();
+  }
+
+ private:
+  /// The phase of a span: that of the span around it. A range that the user named is one; a module's forward, a
+  /// backward and an optimizer's step have their own names.
+  std::string phase_of(size_t i) const {
+    const SpanRecord& x = p_.r.spans[i];
+    if (x.parent != kNone) return phases_[static_cast<size_t>(x.parent)];
+    if (x.kind == SpanKind::scope && !x.is_module) return p_.r.name_of(x);
+    if (x.kind == SpanKind::backward) return "backward";
+    if (x.op == Op::optimizer_step || x.op == Op::clip_norm) return "optimizer";
+    if (x.kind == SpanKind::replay) return "replay";
+    return x.kind == SpanKind::scope ? "forward" : "other calls";
+  }
+  Phase& phase(const std::string& name) {
+    Phase& found = by_name_[name];
+    found.name = name;
+    return found;
+  }
+  void add(const std::string& phase_name, const RegimeTimes& times) {
+    Phase& to = phase(phase_name);
+    for (size_t i = 0; i < kRegimes; ++i) to.times.ns[i] += times.ns[i], to_.times.ns[i] += times.ns[i];
+  }
+  static bool is_pointwise(const SpanRecord& x) {
+    return x.kind == SpanKind::call && row(x.op).kind == OpKind::pointwise;
+  }
+
+  void add_device() {
+    for (const DeviceRecord& x : p_.r.device) {
+      if (x.device != p_.device.index) continue;
+      const auto ns = static_cast<double>(x.duration());
+      RegimeTimes times;
+      const std::string name = x.span != kNone ? phases_[static_cast<size_t>(x.span)] : "other work";
+      if (x.copy == CopyKind::to_device || x.copy == CopyKind::to_host) {
+        times[Regime::waiting] += ns;
+      } else if (x.work != DeviceWork::kernel) {
+        add_work(times, ns, p_.least(x.work == DeviceWork::copy ? 2 * x.bytes : x.bytes, 0, kF32), p_.kernel_ns(),
+                 false);
+      } else if (x.span != kNone) {
+        const SpanRecord& span = p_.span(x.span);
+        const PartRecord part = p_.r.origin_of(x);
+        const double share = x.replayed != kNone  ? 1.0 / static_cast<double>(std::max<int64_t>(part.nodes, 1))
+                             : span.device_ns > 0 ? ns / static_cast<double>(span.device_ns)
+                                                  : 1.0;
+        ProgramView::Least least = p_.least(part.bytes, part.flops, p_.product_dtype(span));
+        least.memory *= share, least.compute *= share;
+        add_work(times, ns, least, p_.kernel_ns(), is_pointwise(span));
+      } else {
+        add_work(times, ns, {}, p_.kernel_ns(), false);
+      }
+      phase(name).device_ns += x.duration();
+      add(name, times);
+    }
+  }
+
+  /// What the host did while the GPU was idle: it slept or waited, or it was busy.
+  void add_idle() {
+    std::vector<Interval> waits;
+    for (const WaitRecord& x : p_.r.waits) waits.push_back({x.begin, x.end});
+    const Intervals waiting(std::move(waits));
+    for (const Interval& idle : p_.busy.gaps({0, p_.r.duration})) {
+      double asleep = static_cast<double>(waiting.within(idle));
+      for (const GapRecord& gap : p_.r.gaps) {
+        if (gap.thread != 0 || gap.end <= idle.begin || gap.begin >= idle.end || gap.end <= gap.begin) continue;
+        const int64_t common = std::min(gap.end, idle.end) - std::max(gap.begin, idle.begin);
+        asleep +=
+            static_cast<double>(gap.asleep) * static_cast<double>(common) / static_cast<double>(gap.end - gap.begin);
+      }
+      RegimeTimes times;
+      times[Regime::waiting] = std::min(asleep, static_cast<double>(idle.length()));
+      times[Regime::overhead] = static_cast<double>(idle.length()) - times[Regime::waiting];
+      add(phase_at(idle.begin + idle.length() / 2), times);
+    }
+  }
+  /// The phase of the main thread at a moment.
+  std::string phase_at(int64_t moment) const {
+    const auto at = std::ranges::upper_bound(p_.calls, moment, {}, [&](int32_t i) { return p_.span(i).begin; });
+    return at == p_.calls.begin() ? "before the first call" : phases_[static_cast<size_t>(*(at - 1))];
+  }
+
+  void add_calls() {
+    int64_t in_calls = 0;
+    for (const int32_t i : p_.calls) {
+      const SpanRecord& x = p_.span(i);
+      RegimeTimes times;
+      const auto ns = static_cast<double>(x.duration());
+      if (x.bytes == 0 && x.flops == 0 && x.kind == SpanKind::call)
+        times[Regime::overhead] += ns;
+      else
+        add_work(times, ns, p_.least(x), 2 * p_.call_ns(), is_pointwise(x));
+      add(phases_[static_cast<size_t>(i)], times);
+      in_calls += x.duration();
+    }
+    to_.busy_ns = in_calls;
+    int64_t asleep = 0;
+    for (const GapRecord& gap : p_.r.gaps) {
+      if (gap.thread != 0) continue;
+      RegimeTimes times;
+      times[Regime::waiting] = static_cast<double>(gap.asleep);
+      asleep += gap.asleep;
+      add(phase_at(gap.begin), times);
+    }
+    RegimeTimes outside;
+    outside[Regime::overhead] = static_cast<double>(std::max<int64_t>(0, p_.r.duration - in_calls - asleep));
+    add("between calls", outside);
+  }
+
+  void add_host_times() {
+    if (p_.on_gpu) to_.busy_ns = p_.busy.length();
+    for (size_t i = 0; i < p_.r.spans.size(); ++i) {
+      const SpanRecord& x = p_.r.spans[i];
+      if (x.parent == kNone && x.thread == 0) phase(phases_[i]).host_ns += x.duration();
+    }
+    if (const auto between = by_name_.find("between calls"); between != by_name_.end())
+      between->second.host_ns = static_cast<int64_t>(between->second.times.total());
+  }
+
+  const ProgramView& p_;
+  Diagnosis& to_;
+  std::vector<std::string> phases_;  ///< by span
+  std::map<std::string, Phase> by_name_;
+};
+
+}  // namespace
+
+const char* name(Regime regime) {
+  constexpr const char* kNames[] = {"overhead", "memory", "compute", "waiting"};
+  return kNames[static_cast<int>(regime)];
+}
+
+Regime RegimeTimes::largest() const { return static_cast<Regime>(std::ranges::max_element(ns) - ns.begin()); }
+
+void find_regimes(const ProgramView& program, Diagnosis& to) { Regimes(program, to).find(); }
+
+}  // namespace lorry::profile
