@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "lorry/base/error.h"
+#include "lorry/base/units.h"
 #include "lorry/bench/optim_memory.h"
 #include "lorry/bench/plot.h"
 #include "lorry/bench/plot_results.h"
@@ -14,7 +15,6 @@
 #include "lorry/cli/output.h"
 #include "lorry/cli/report.h"
 #include "lorry/cli/train_suite.h"
-#include "lorry/base/units.h"
 
 namespace lorry::cli {
 namespace {

@@ -10,6 +10,9 @@ namespace lorry::cli {
 int run_info(const InfoOptions& options, const CommonOptions& common);
 int run_train(const TrainOptions& options, const CommonOptions& common);
 int run_generate(const GenerateOptions& options, const CommonOptions& common);
+int run_profile(const ProfileOptions& options, const CommonOptions& common);
+/// Runs whichever command the arguments name.
+int run_command(const Arguments& arguments);
 int run_bench(const BenchOptions& options, const CommonOptions& common);
 
 }  // namespace lorry::cli

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "lorry/base/units.h"
 #include "lorry/cli/commands.h"
 #include "lorry/cli/output.h"
 #include "lorry/cli/progress.h"
@@ -15,7 +16,6 @@
 #include "lorry/cli/run_folder.h"
 #include "lorry/cli/run_settings.h"
 #include "lorry/cli/saved_texts.h"
-#include "lorry/base/units.h"
 #include "lorry/cli/utf8.h"
 #include "lorry/generate/engine.h"
 #include "lorry/io/checkpoint.h"

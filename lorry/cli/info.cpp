@@ -5,13 +5,13 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "lorry/base/units.h"
 #include "lorry/bench/machine.h"
 #include "lorry/cli/commands.h"
 #include "lorry/cli/output.h"
 #include "lorry/cli/progress.h"
 #include "lorry/cli/report.h"
 #include "lorry/cli/run_facts.h"
-#include "lorry/base/units.h"
 #include "lorry/device/device.h"
 #include "lorry/profile/ceilings.h"
 

@@ -10,32 +10,9 @@
 
 #include "lorry/cli/commands.h"
 #include "lorry/cli/output.h"
-#include "lorry/device/cpu/team.h"
-#include "lorry/device/device.h"
-#include "lorry/tensor/tensor.h"
 
 namespace lorry::cli {
 namespace {
-
-template <class... F>
-struct Overloaded : F... {
-  using F::operator()...;
-};
-template <class... F>
-Overloaded(F...) -> Overloaded<F...>;  // Clang before 17 does not deduce arguments of aggregates
-
-int run(const Arguments& arguments) {
-  const Device gpu{DeviceType::cuda, 0};
-  set_default_device(arguments.common.device.value_or(device::available(gpu.type) ? gpu : kCPU));
-  if (arguments.common.threads) cpu::set_threads(*arguments.common.threads);
-  return std::visit(Overloaded{
-                        [&](const InfoOptions& o) { return run_info(o, arguments.common); },
-                        [&](const TrainOptions& o) { return run_train(o, arguments.common); },
-                        [&](const GenerateOptions& o) { return run_generate(o, arguments.common); },
-                        [&](const BenchOptions& o) { return run_bench(o, arguments.common); },
-                    },
-                    arguments.command);
-}
 
 /// If the caller has closed a standard stream, the next opened file would get its descriptor and receive what is
 /// written to the stream. So a descriptor that refuses every write is opened in its place.
@@ -68,7 +45,7 @@ int main(int argc, char** argv) {
   try {
     const auto parsed = lorry::cli::parse(argc, argv);
     const int* done = std::get_if<int>(&parsed);
-    const int status = done ? *done : lorry::cli::run(std::get<lorry::cli::Arguments>(parsed));
+    const int status = done ? *done : lorry::cli::run_command(std::get<lorry::cli::Arguments>(parsed));
     lorry::cli::flush_standard_output();
     return status;
   } catch (const std::bad_alloc&) {

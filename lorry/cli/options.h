@@ -3,6 +3,7 @@
 // The contents of a command line as plain values. The parser (options.cpp) is the only file that uses CLI11.
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <variant>
@@ -13,6 +14,7 @@
 #include "lorry/layout/device.h"
 #include "lorry/layout/dtype.h"
 #include "lorry/optim/memory.h"
+#include "lorry/profile/table.h"
 
 namespace lorry::cli {
 
@@ -79,9 +81,20 @@ struct BenchOptions {
   bench::ReplayOptions replay;             ///< of the suite `replay`
 };
 
+struct Arguments;
+
+struct ProfileOptions {
+  std::string trace, report, memory_plot;  ///< files; empty: none
+  std::vector<profile::GroupBy> by{profile::GroupBy::op};
+  profile::SortBy sort_by = profile::SortBy::time;
+  int64_t rows = 20;                         ///< of each table
+  int64_t max_spans = int64_t{16} << 20;     ///< of a thread
+  std::shared_ptr<const Arguments> command;  ///< what is profiled
+};
+
 struct Arguments {
   CommonOptions common;
-  std::variant<InfoOptions, TrainOptions, GenerateOptions, BenchOptions> command;
+  std::variant<InfoOptions, TrainOptions, GenerateOptions, BenchOptions, ProfileOptions> command;
 };
 
 /// Parses a command line. Returns an exit status if there is nothing to run: 0 after --help and --version; 2 after

@@ -6,8 +6,8 @@
 #include <sstream>
 #include <type_traits>
 
-#include "lorry/cli/checks.h"
 #include "lorry/base/units.h"
+#include "lorry/cli/checks.h"
 #include "lorry/optim/optimizers.h"
 
 namespace lorry::cli {

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "lorry/base/units.h"
 #include "lorry/bench/plot.h"
 #include "lorry/cli/commands.h"
 #include "lorry/cli/interrupt.h"
@@ -17,7 +18,6 @@
 #include "lorry/cli/step_timer.h"
 #include "lorry/cli/time_plan.h"
 #include "lorry/cli/trainer.h"
-#include "lorry/base/units.h"
 #include "lorry/io/lock.h"
 
 namespace lorry::cli {
