@@ -26,7 +26,7 @@ class Scope {
   /// already contains the outer ones.
   Scope(const void* object, Describe describe) : object_(object), describe_(describe), outer_(t_innermost) {
     t_innermost = this;
-    if (mode(kProfileMode)) [[unlikely]]
+    if (detail::t_spans_heard) [[unlikely]]
       heard_ = detail::begin_span({.kind = SpanKind::scope, .object = this});
   }
   ~Scope() {

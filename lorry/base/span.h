@@ -11,8 +11,6 @@
 #include <string>
 #include <vector>
 
-#include "lorry/base/modes.h"
-
 namespace lorry {
 
 enum class SpanKind : uint8_t {
@@ -62,6 +60,9 @@ struct SpanHooks {
 
 namespace detail {
 inline constinit std::atomic<const SpanHooks*> g_span_hooks{nullptr};
+/// Whether a profiler hears of this thread's spans. Not a mode bit: code that silences the listeners of its calls still
+/// has spans.
+inline constinit thread_local bool t_spans_heard = false;
 /// What the profiler calls the place of this thread's last announced call; 0 without a profiler.
 inline constinit thread_local uint32_t t_origin = 0;
 
@@ -78,10 +79,8 @@ inline void end_span(const SpanView& span) noexcept {
 
 class [[nodiscard]] Span {
  public:
-  explicit Span(const SpanView& span) : Span(span, mode(kProfileMode)) {}
-  /// heard: whether a profiler listens, for code that has silenced the listeners of its thread meanwhile.
-  Span(const SpanView& span, bool heard) : span_(span) {
-    if (heard) [[unlikely]]
+  explicit Span(const SpanView& span) : span_(span) {
+    if (detail::t_spans_heard) [[unlikely]]
       open_ = detail::begin_span(span_);
   }
   ~Span() {

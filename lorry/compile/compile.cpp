@@ -28,8 +28,9 @@ uint32_t recorded_modes() {
   return (t_modes & (kGradMode | kInferenceMode)) | uint32_t{batch_invariant()} << 31;
 }
 
-/// While any of these listens, the function runs uncompiled, so that listeners receive its operators.
-constexpr uint32_t kOthersListen = kListenerModes & ~kGradMode;
+/// While any of these listens, the function runs uncompiled, so that listeners receive its operators. A profiler shows
+/// what runs: it receives the units.
+constexpr uint32_t kOthersListen = kListenerModes & ~(kGradMode | kProfileMode);
 
 /// The number of recordings of all functions.
 std::atomic<int> g_cached{0};

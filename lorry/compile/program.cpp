@@ -133,7 +133,6 @@ Schedule::Schedule(const Graph& graph, std::vector<Unit> units)
 
 std::vector<Tensor> Schedule::run(std::span<const Tensor> arguments, RunDraws draws,
                                   std::span<const Tensor> into) const {
-  const bool is_profiled = mode(kProfileMode);
   const ModeScope nobody_listens(0, kToldModes);
   Evaluation evaluation(graph_, arguments, lifetimes_, std::move(draws), in_input_);
   if (!into.empty()) evaluation.use_memory_of(into);
@@ -150,7 +149,7 @@ std::vector<Tensor> Schedule::run(std::span<const Tensor> arguments, RunDraws dr
   for (size_t u = 0; u < units_.size(); ++u) {
     call_back(callback_ends_[u]);
     const SpanUnit described{graph_, units_[u]};
-    const Span span({SpanKind::unit, first_span_ + u, &described, describe_unit}, is_profiled);
+    const Span span({SpanKind::unit, first_span_ + u, &described, describe_unit});
     run_unit(u, evaluation);
     evaluation.end(static_cast<int32_t>(u));
   }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 
 #include "lorry/base/call_stack.h"
@@ -167,6 +168,7 @@ void Assembly::add(const Traced& traced) {
   for (const TracedCall& call : traced.calls) {
     RuntimeCall made = call.call;
     made.begin = trace_time(made.begin), made.end = trace_time(made.end);
+    if (made.begin < 0 || made.begin > made_.duration) continue;
     made.name = names[static_cast<size_t>(made.name)], made.span = span_with(made.correlation), made.thread = kNone;
     for (size_t t = 0; t < made_.threads.size(); ++t)
       if (static_cast<uint64_t>(made_.threads[t].id) == call.system_thread) made.thread = static_cast<int32_t>(t);
@@ -174,8 +176,12 @@ void Assembly::add(const Traced& traced) {
     made_.calls.push_back(made);
   }
   const size_t first_record = made_.device.size();
-  for (const TracedWork& work : traced.work) add_work(work, names, spans, calls);
-  find_parts(traced, first_record);
+  std::vector<const TracedWork*> work;  // within the session's time
+  for (const TracedWork& x : traced.work)
+    if (const int64_t begin = trace_time(x.record.begin); begin >= 0 && begin <= made_.duration) work.push_back(&x);
+  for (const TracedWork* x : work) add_work(*x, names, spans, calls);
+  find_launches_by_order(first_record);
+  find_parts(work, first_record);
   if (traced.dropped > 0)
     made_.incomplete.push_back(fmt::format("CUPTI dropped {} records: it had no buffer for them", traced.dropped));
   for (const std::string& failure : traced.failures) made_.incomplete.push_back(failure);
@@ -198,10 +204,39 @@ void Assembly::add_work(const TracedWork& traced, const std::vector<int32_t>& na
   made_.device.push_back(made);
 }
 
-void Assembly::find_parts(const Traced& traced, size_t first_record) {
+/// Libraries may have looked up their launch functions before CUPTI watched them: then a kernel has no call. Launches are
+/// numbered in order, so it belongs to the one call between its neighbours that launched nothing else.
+void Assembly::find_launches_by_order(size_t first_record) {
+  std::map<uint32_t, int32_t> known;  // span by correlation
+  for (size_t i = first_record; i < made_.device.size(); ++i)
+    if (made_.device[i].span != kNone) known.emplace(made_.device[i].correlation, made_.device[i].span);
+  std::vector<int32_t> candidates;  // calls that may have launched something, by time
+  for (size_t s = 0; s < made_.spans.size(); ++s) {
+    const SpanRecord& x = made_.spans[s];
+    const bool is_leaf = x.kind == SpanKind::call || x.kind == SpanKind::unit;
+    if (is_leaf && x.launches == 0 && x.flops > 0) candidates.push_back(static_cast<int32_t>(s));
+  }
+  const auto begin_of = [&](int32_t s) { return made_.spans[static_cast<size_t>(s)].begin; };
+  std::ranges::sort(candidates, {}, begin_of);
+  for (size_t i = first_record; i < made_.device.size(); ++i) {
+    DeviceRecord& x = made_.device[i];
+    if (x.span != kNone || x.call != kNone || x.work != DeviceWork::kernel) continue;
+    const auto after = known.upper_bound(x.correlation);
+    const int64_t from = after == known.begin() ? 0 : begin_of(std::prev(after)->second);
+    const int64_t until = after == known.end() ? made_.duration : begin_of(after->second);
+    const auto first = std::ranges::upper_bound(candidates, from, {}, begin_of);
+    const auto last = std::ranges::lower_bound(candidates, until, {}, begin_of);
+    if (last - first != 1) continue;
+    x.span = *first;
+    SpanRecord& span = made_.spans[static_cast<size_t>(*first)];
+    span.device_ns += x.duration(), ++span.launches, span.device = {DeviceType::cuda, x.device};
+  }
+}
+
+void Assembly::find_parts(const std::vector<const TracedWork*>& traced, size_t first_record) {
   std::unordered_map<uint32_t, std::vector<size_t>> launches;  // by correlation: indexes of the work
-  for (size_t i = 0; i < traced.work.size(); ++i)
-    if (traced.work[i].graph != 0) launches[traced.work[i].record.correlation].push_back(i);
+  for (size_t i = 0; i < traced.size(); ++i)
+    if (traced[i]->graph != 0) launches[traced[i]->record.correlation].push_back(i);
   for (auto& [correlation, work] : launches) {
     const int32_t span = made_.device[first_record + work[0]].span;
     const int32_t list = span != kNone ? made_.spans[static_cast<size_t>(span)].parts : kNone;
@@ -211,7 +246,7 @@ void Assembly::find_parts(const Traced& traced, size_t first_record) {
     for (const PartRecord& part : parts) nodes += part.nodes;
     if (nodes != static_cast<int64_t>(work.size())) continue;  // the driver has added or removed nodes
     // The driver numbers the nodes of a graph in the order in which they were captured.
-    std::ranges::sort(work, {}, [&](size_t i) { return traced.work[i].node; });
+    std::ranges::sort(work, {}, [&](size_t i) { return traced[i]->node; });
     auto next = work.begin();
     for (size_t p = 0; p < parts.size(); ++p)
       for (int64_t n = 0; n < parts[p].nodes; ++n)

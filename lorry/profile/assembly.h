@@ -45,7 +45,8 @@ class Assembly {
     int32_t first_storage = 0, first_parts = 0;
   };
   /// Finds for the work of replayed graphs which part of the replay it is.
-  void find_parts(const Traced& traced, size_t first_record);
+  void find_launches_by_order(size_t first_record);
+  void find_parts(const std::vector<const TracedWork*>& work, size_t first_record);
   /// The index of a span by its number; kNone for 0.
   static int32_t span_of(const Numbers& numbers, uint32_t number) {
     const bool is_there = number > 0 && static_cast<int32_t>(number) <= numbers.spans;

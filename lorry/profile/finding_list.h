@@ -3,6 +3,7 @@
 // Collects findings: those of one kind at one place of the program are one.
 
 #include <map>
+#include <string>
 #include <tuple>
 
 #include "lorry/profile/program_view.h"
@@ -15,8 +16,9 @@ class FindingList {
 
   /// The finding of this kind where the span was called, which counts one more.
   Finding& at(Finding::Kind kind, const SpanRecord& span, int64_t count = 1) {
-    Finding& found = found_[{kind, span.line != 0 ? span.line : -1 - span.path}];
-    found.kind = kind, found.path = p_.path(span), found.line = p_.line(span);
+    Finding& found = found_[{kind, p_.line(span) + "\n" + without_numbers(p_.path(span))}];
+    found.kind = kind, found.path = found.count == 0 ? p_.path(span) : without_numbers(p_.path(span)),
+    found.line = p_.line(span);
     found.count += count;
     return found;
   }
@@ -26,7 +28,18 @@ class FindingList {
 
  private:
   const ProgramView& p_;
-  std::map<std::tuple<Finding::Kind, int32_t>, Finding> found_;
+  /// "block*.mlp" of "block3.mlp": layers of a model are one place.
+  static std::string without_numbers(const std::string& path) {
+    std::string made;
+    for (const char c : path)
+      if (c < '0' || c > '9')
+        made += c;
+      else if (made.empty() || made.back() != '*')
+        made += '*';
+    return made;
+  }
+
+  std::map<std::tuple<Finding::Kind, std::string>, Finding> found_;
 };
 
 }  // namespace lorry::profile

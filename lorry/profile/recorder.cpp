@@ -14,6 +14,9 @@
 #include "lorry/ops/dispatch/cost.h"
 #include "lorry/profile/assembly.h"
 #include "lorry/profile/nvtx.h"
+#ifdef LORRY_WITH_CUDA
+#include "lorry/profile/raw_launch.h"
+#endif
 
 namespace lorry::profile {
 namespace {
@@ -171,6 +174,7 @@ struct RecorderHooks {
     if (g_recorder.exchange(nullptr) == nullptr) return;
     t_log = nullptr, t_recorder = nullptr;
     t_modes &= ~uint32_t{kProfileMode};
+    lorry::detail::t_spans_heard = false;
     lorry::detail::t_origin = 0;
     lorry::detail::g_span_hooks.store(nullptr);
     memory::set_observer(nullptr);
@@ -198,6 +202,7 @@ Recorder::Recorder(const SessionOptions& options)
   }
   started_ = date_and_time();
   if (options_.gpu) trace_ = trace_devices(no_gpu_);
+  if (trace_ != nullptr) warm_up_devices();
   listening_ = true;
   if (options_.memory) note_memory_before();
   measure_ticks();
@@ -223,6 +228,19 @@ void Recorder::note_memory_before() {
   for (int i = 0; i < device::count(DeviceType::cuda); ++i) note({DeviceType::cuda, static_cast<int8_t>(i)});
 }
 
+void Recorder::warm_up_devices() {
+#ifdef LORRY_WITH_CUDA
+  for (int i = 0; i < device::count(DeviceType::cuda); ++i) {
+    const Device gpu{DeviceType::cuda, static_cast<int8_t>(i)};
+    if (memory::stats(gpu).reserved == 0) continue;
+    const Stream stream = current_stream(gpu);
+    if (is_capturing(stream)) continue;
+    raw_launch(stream);
+    stream.synchronize();
+  }
+#endif
+}
+
 void Recorder::measure_ticks() {
   const ClockReading start = ClockReading::now();
   while (steady_ns() - start.ns < 200'000) {
@@ -245,11 +263,13 @@ void Recorder::join() {
   t_log = log.get(), t_recorder = this;
   logs_.push_back(std::move(log));
   t_modes |= kProfileMode;
+  lorry::detail::t_spans_heard = true;
 }
 
 void Recorder::leave() noexcept {
   if (t_log == nullptr || t_recorder != this) return;
   t_modes &= ~uint32_t{kProfileMode};
+  lorry::detail::t_spans_heard = false;
   lorry::detail::t_origin = 0;
   const uint64_t now = ticks();
   t_log->note_gap(now);

@@ -46,6 +46,8 @@ class Recorder {
   friend struct RecorderHooks;
   void note_memory_before();
   void measure_ticks();
+  /// The first launch after CUPTI was enabled takes 5 ms: it is made before the session's time begins.
+  void warm_up_devices();
 
   const SessionOptions options_;
   const uint64_t number_;

@@ -94,10 +94,22 @@ class Regimes {
     }
   }
 
+  bool is_across_the_link(const SpanRecord& x) const {
+    const OperandList* list = p_.operands(x);
+    if ((x.op != Op::transfer && x.op != Op::copy) || list == nullptr) return false;
+    bool host = false, gpu = false;
+    for (const OperandRecord& operand : list->operands)
+      if (!operand.is_number) (operand.device.is_cuda() ? gpu : host) = true;
+    return host && gpu;
+  }
+
   /// What the host did while the GPU was idle: it slept or waited, or it was busy.
   void add_idle() {
     std::vector<Interval> waits;
     for (const WaitRecord& x : p_.r.waits) waits.push_back({x.begin, x.end});
+    // In a copy between host and device the host moves bytes, or waits for the link.
+    for (const int32_t i : p_.calls)
+      if (is_across_the_link(p_.span(i))) waits.push_back({p_.span(i).begin, p_.span(i).end});
     const Intervals waiting(std::move(waits));
     for (const Interval& idle : p_.busy.gaps({0, p_.r.duration})) {
       double asleep = static_cast<double>(waiting.within(idle));

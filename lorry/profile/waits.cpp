@@ -10,8 +10,7 @@ namespace lorry::profile {
 namespace {
 
 /// A wait that left the GPU idle for less than this share of its time is there for the work before it.
-constexpr double kNeeded = 0.05;
-constexpr int64_t kNeededNs = 20'000;
+constexpr double kNeeded = 0.1;
 
 /// How much longer the GPU was idle than if the host had gone on at once. `work` is by time.
 int64_t idle_caused(const ProgramView& p, const WaitRecord& wait) {
@@ -50,8 +49,7 @@ void find_waits(const ProgramView& p, Diagnosis& to) {
     last_end[x.thread] = x.end;
   }
   for (auto& [key, report] : places) {
-    report.is_needed = report.idle_caused_ns < std::max<double>(kNeeded * static_cast<double>(report.waited_ns),
-                                                                static_cast<double>(kNeededNs * report.count));
+    report.is_needed = static_cast<double>(report.idle_caused_ns) < kNeeded * static_cast<double>(report.waited_ns);
     to.waits.push_back(report);
   }
   std::ranges::stable_sort(to.waits, std::greater<>(), &WaitReport::idle_caused_ns);
