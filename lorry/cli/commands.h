@@ -11,5 +11,6 @@ int run_info(const InfoOptions& options, const CommonOptions& common);
 int run_train(const TrainOptions& options, const CommonOptions& common);
 int run_generate(const GenerateOptions& options, const CommonOptions& common);
 int run_bench(const BenchOptions& options, const CommonOptions& common);
+int run_lessons(const LessonsOptions& options, const CommonOptions& common);
 
 }  // namespace lorry::cli

@@ -33,6 +33,7 @@ int run(const Arguments& arguments) {
                         [&](const TrainOptions& o) { return run_train(o, arguments.common); },
                         [&](const GenerateOptions& o) { return run_generate(o, arguments.common); },
                         [&](const BenchOptions& o) { return run_bench(o, arguments.common); },
+                        [&](const LessonsOptions& o) { return run_lessons(o, arguments.common); },
                     },
                     arguments.command);
 }

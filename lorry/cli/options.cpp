@@ -10,6 +10,7 @@
 #include <CLI/CLI.hpp>
 
 #include "lorry/bench/build_facts.h"
+#include "lorry/bench/lessons.h"
 #include "lorry/cli/checks.h"
 #include "lorry/cli/output.h"
 #include "lorry/cli/run_settings.h"
@@ -386,6 +387,36 @@ void add_bench(CLI::App& app, BenchOptions& o) {
   });
 }
 
+/// "0 What starting costs, 1 Create on the device, ...": every lesson.
+std::string lesson_list() {
+  std::vector<std::string> names;
+  for (const bench::lessons::Entry& entry : bench::lessons::table())
+    names.push_back(fmt::format("{} {}", entry.number, entry.title));
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+void add_lessons(CLI::App& app, LessonsOptions& o) {
+  const auto known = validator([](const std::string& word) {
+    for (const bench::lessons::Entry& entry : bench::lessons::table())
+      if (word == fmt::format("{}", entry.number)) return std::string();
+    return fmt::format("there is no lesson '{}'; expected numbers of {}", word, lesson_list());
+  });
+  app.add_option("lesson", o.numbers, "Lessons by their numbers (default: all): " + lesson_list())
+      ->type_name("N")
+      ->check(known);
+  app.add_option("--report", o.report, "Write a page of HTML with plots and code to FILE; - is standard output")
+      ->type_name("FILE.html");
+  app.add_option("--seconds", o.seconds, "How long each way is sampled; the first calls come on top")
+      ->capture_default_str()
+      ->check(between(0.001, 60))
+      ->type_name("S");
+  app.add_option("--child", o.child, "")->group("");  // how a lesson starts a process of its own
+  app.callback([&app, &o] {
+    if (o.report == "-" && app.get_option("--json")->as<std::string>() == "-")
+      throw CLI::ValidationError("--report", "and --json cannot both be -; expected a file for one of them");
+  });
+}
+
 /// Help text with lines that fit the terminal.
 class HelpFormatter : public CLI::Formatter {
  public:
@@ -459,6 +490,7 @@ std::variant<Arguments, int> parse(int argc, const char* const* argv) {
   TrainOptions train;
   GenerateOptions generate;
   BenchOptions bench;
+  LessonsOptions lessons;
   const auto command = [&](const char* name, const char* help, auto add, auto& values) {
     CLI::App* sub = app.add_subcommand(name, help);
     add(*sub, values);
@@ -469,7 +501,8 @@ std::variant<Arguments, int> parse(int argc, const char* const* argv) {
       "info", "Devices, libraries found and missing, and the machine's ceilings; or a training run", add_info, info);
   const auto* train_command = command("train", "Train a byte-level GPT on text files", add_train, train);
   const auto* generate_command = command("generate", "Write text with a trained model", add_generate, generate);
-  command("bench", "Measure Lorry on this machine", add_bench, bench);
+  const auto* bench_command = command("bench", "Measure Lorry on this machine", add_bench, bench);
+  command("lessons", "What makes programs slow, shown by times of this machine", add_lessons, lessons);
 
   try {
     app.parse(argc, argv);
@@ -490,8 +523,10 @@ std::variant<Arguments, int> parse(int argc, const char* const* argv) {
     arguments.command = train;
   else if (*generate_command)
     arguments.command = generate;
-  else
+  else if (*bench_command)
     arguments.command = bench;
+  else
+    arguments.command = lessons;
   return arguments;
 }
 

@@ -1,21 +1,13 @@
 #pragma once
 
-// Figures for people: three significant digits, in a suitable unit.
+// How figures are written (bench/units.h), under the names of this room.
 
-#include <cstdint>
-#include <optional>
-#include <string>
-#include <string_view>
+#include "lorry/bench/units.h"
 
 namespace lorry::cli {
 
-/// "12.3 k tokens/s" for (12345, " tokens/s"), "1.23 GB" for (1.23e9, "B"), "950 B" for (950, "B").
-std::string quantity(double value, std::string_view unit);
-
-/// quantity() of bytes; "-" if unknown.
-std::string bytes_text(std::optional<int64_t> bytes);
-
-/// "45.2 ns", "1.23 us", "14.3 ms" or "2.50 s".
-std::string duration_text(double us);
+using bench::bytes_text;
+using bench::duration_text;
+using bench::quantity;
 
 }  // namespace lorry::cli

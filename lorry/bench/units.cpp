@@ -1,4 +1,4 @@
-#include "lorry/cli/units.h"
+#include "lorry/bench/units.h"
 
 #include <fmt/core.h>
 
@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <iterator>
 
-namespace lorry::cli {
+namespace lorry::bench {
 namespace {
 
 /// `value` with three significant digits, but with all integer digits.
@@ -40,4 +40,4 @@ std::string duration_text(double us) {
   return fmt::format("{} {}", three_digits(value), kUnits[unit]);
 }
 
-}  // namespace lorry::cli
+}  // namespace lorry::bench

@@ -1,0 +1,58 @@
+// Kernels of lesson 10 that are given a list of addresses as the host has it. The list itself lies in the host's
+// memory, where most GPUs cannot read. Each runs in a process of its own, because a fault ends the context.
+
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "lorry/base/error.h"
+#include "lorry/bench/lessons/child.h"
+#include "lorry/device/cuda/runtime.h"
+#include "lorry/device/device.h"
+#include "lorry/ops/ops.h"
+
+namespace lorry::bench::lessons {
+namespace {
+
+__global__ void scale_vector(std::vector<float*> tensors) {
+  float* tensor = tensors.data()[blockIdx.x];
+  tensor[threadIdx.x] *= 2;
+}
+
+__global__ void scale_pointers(float** tensors) {
+  float* tensor = tensors[blockIdx.x];
+  tensor[threadIdx.x] *= 2;
+}
+
+/// Calls launch(addresses) with tensors of 64 ones, and tells the parent what became of it.
+template <class F>
+void tell_outcome(Device device, const F& launch) {
+  try {
+    std::vector<Tensor> tensors;
+    std::vector<float*> addresses;
+    for (int i = 0; i < 4; ++i) tensors.push_back(ones({64}, {.device = device}));
+    for (const Tensor& x : tensors) addresses.push_back(x.data<float>());
+    const cuda::DeviceGuard guard(device.index);
+    launch(addresses, cuda::handle(current_stream(device)));
+    cuda::check(cudaGetLastError(), "<<<>>>");
+    device::synchronize(device);
+    tell({{"sum", tensors[0].sum().item<double>()}});
+  } catch (const Error& error) {
+    tell({{"error", error.what()}});
+  }
+}
+
+}  // namespace
+
+void vector_child(Device device) {
+  tell_outcome(device, [](const std::vector<float*>& tensors, cudaStream_t stream) {
+    scale_vector<<<static_cast<unsigned>(tensors.size()), 64, 0, stream>>>(tensors);
+  });
+}
+
+void pointers_child(Device device) {
+  tell_outcome(device, [](std::vector<float*>& tensors, cudaStream_t stream) {
+    scale_pointers<<<static_cast<unsigned>(tensors.size()), 64, 0, stream>>>(tensors.data());
+  });
+}
+
+}  // namespace lorry::bench::lessons
