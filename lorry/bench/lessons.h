@@ -38,12 +38,12 @@ struct Figure {
 /// "page faults: 16.4 k".
 std::string text_of(const Figure& figure);
 
-/// What a call must do at least. It explains a time by the ceilings.
+/// What a way does at least; it explains the time by the ceilings. Zeros: unknown.
 struct Work {
   double bytes = 0;           ///< read from and written to the device's memory
   double flops = 0;           ///< floating-point operations
   std::string dtype = "f32";  ///< of the operations
-  double calls = 1;           ///< operator calls
+  double calls = 0;           ///< operator calls
 };
 
 /// One way to do the thing, and its time.
@@ -57,10 +57,10 @@ struct Way {
 
 /// Which ceiling bounds a way's time from below.
 struct Bound {
-  const char* what;  ///< "memory", "arithmetic" or "calls"
-  double us;         ///< the least time at that ceiling
+  std::string_view what;  ///< "memory", "arithmetic" or "calls"
+  double us;              ///< the least time at that ceiling
 };
-/// The largest lower bound of a way's time. None if the ceilings that it needs were not measured.
+/// The largest lower bound of a way's time, if its data is in memory and in no cache. None if nothing is known.
 std::optional<Bound> bound(const Work& work, const Ceilings& ceilings);
 
 /// Ways to do the same thing. The first is the one that the lesson warns about or that is often advised.

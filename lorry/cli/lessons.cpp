@@ -98,6 +98,30 @@ class LessonPrinter {
   std::optional<int> columns_;
 };
 
+/// What is being measured: a line on standard error that is redrawn; nothing unless that is a terminal.
+class StatusLine {
+ public:
+  StatusLine(size_t total, bool quiet) : total_(total), columns_(quiet ? std::nullopt : terminal_columns(stderr)) {}
+  ~StatusLine() { clear(); }
+  StatusLine(const StatusLine&) = delete;
+  StatusLine& operator=(const StatusLine&) = delete;
+
+  void show(size_t done, std::string_view what) const {
+    if (!columns_) return;
+    const ProgressFacts facts{
+        .label = "lessons", .done = static_cast<int64_t>(done), .total = static_cast<int64_t>(total_), .figure = what};
+    fmt::print(stderr, "\r\033[K{}", progress_line(facts, *columns_ - 1));
+    std::fflush(stderr);
+  }
+  void clear() const {
+    if (columns_) fmt::print(stderr, "\r\033[K");
+  }
+
+ private:
+  size_t total_;
+  std::optional<int> columns_;
+};
+
 /// The entries with these numbers, in the order of the table; all without numbers.
 std::vector<const bench::lessons::Entry*> chosen(const std::vector<int64_t>& numbers) {
   std::vector<const bench::lessons::Entry*> entries;
@@ -116,21 +140,17 @@ int run_lessons(const LessonsOptions& options, const CommonOptions& common) {
       .device = default_device(), .seconds = options.seconds, .child = {"/proc/self/exe", "lessons", "--child"}};
   const Table table{common.json, options.report};
   const LessonPrinter printer(table);
-  const bool quiet = common.quiet || !terminal_columns(stderr);
   const auto entries = chosen(options.numbers);
+  StatusLine status_line(entries.size(), common.quiet);
+  status_line.show(0, "the ceilings of this device");
+  const bench::lessons::Ceilings ceilings = bench::lessons::measure_ceilings(settings);
   std::vector<Lesson> lessons;
-  bench::lessons::Ceilings ceilings;
-  {
-    Progress progress("lessons", 0, static_cast<int64_t>(entries.size()), quiet);
-    progress.update(0, "the ceilings of this device");
-    ceilings = bench::lessons::measure_ceilings(settings);
-    for (const bench::lessons::Entry* entry : entries) {
-      progress.update(static_cast<int64_t>(lessons.size()), entry->title);
-      lessons.push_back(bench::lessons::run(*entry, settings, ceilings));
-    }
-    progress.update(static_cast<int64_t>(lessons.size()), "done");
+  for (const bench::lessons::Entry* entry : entries) {
+    status_line.show(lessons.size(), entry->title);
+    lessons.push_back(bench::lessons::run(*entry, settings, ceilings));
+    status_line.clear();
+    printer.print(lessons.back());
   }
-  for (const Lesson& lesson : lessons) printer.print(lesson);
   write_json(common.json, bench::lessons::to_json(lessons, ceilings, settings));
   if (!options.report.empty()) write_file(options.report, bench::lessons::page_of(lessons, ceilings, settings));
   int status = 0;

@@ -94,8 +94,8 @@ void joining_the_team(LessonRun& run) {
   const auto add_one = [](float* from, int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) from[i] += 1;
   };
+  float* const elements = x.data<float>();
 
-  float* elements = x.data<float>();
   run.compare("joining the threads", fmt::format("{} loops on {} threads, or one", loops, cpu::threads()));
   run.way("a loop for each row", {.bytes = 2.0 * static_cast<double>(x.nbytes()), .calls = 0}, [&] {
     for (int64_t i = 0; i < loops; ++i)

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <ctime>
 #include <nlohmann/json.hpp>
 
@@ -33,13 +34,16 @@ table { border-collapse: collapse; font-size: .9rem; } td { padding: .15rem 1rem
 td:first-child { color: var(--quiet); white-space: nowrap; }
 nav ol { columns: 2; padding: 0; list-style: none; } nav li { break-inside: avoid; padding: .1rem 0; }
 .codes { display: grid; grid-template-columns: 1fr 1fr; gap: .75rem; }
-.code, .codes > div { min-width: 0; }
+.codes.one { grid-template-columns: 1fr; } .codes > div { min-width: 0; }
 .label { font-size: .85rem; font-weight: 600; margin: 0 0 .2rem; } .label.slow { color: var(--slow); }
 .label.good { color: var(--good); }
 pre { margin: 0 0 .5rem; padding: .6rem .8rem; overflow-x: auto; background: var(--box); border-radius: 6px;
   font: 13px/1.5 ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; tab-size: 2; }
 ul.figures { margin: .2rem 0 .6rem; padding-left: 1.1rem; font-size: .875rem; color: var(--quiet); }
-svg { display: block; width: 100%; max-width: 45rem; height: auto; margin: .5rem 0; }
+svg { display: block; margin: .5rem 0 1rem; } .wide { overflow-x: auto; }
+.wide svg { width: 100%; min-width: 32rem; max-width: 48rem; height: auto; }
+svg text.time { text-anchor: end; font-variant-numeric: tabular-nums; }
+svg text.axis { fill: var(--quiet); font-size: 11px; }
 svg text { font: 13px system-ui, sans-serif; fill: var(--text); } svg text.name { text-anchor: end; }
 svg text.tick { text-anchor: middle; fill: var(--quiet); font-size: 12px; }
 svg .grid { stroke: var(--line); stroke-width: 1; } svg .roof { stroke: var(--text); stroke-width: 2; }
@@ -102,19 +106,19 @@ std::string figures_list(const Way& way) {
 
 /// The codes next to each other; ways that share one text stand above it together.
 std::string codes(const Comparison& comparison) {
-  std::string out = "<div class=\"codes\">\n";
-  for (size_t i = 0; i < comparison.ways.size();) {
-    size_t end = i + 1;
-    while (end < comparison.ways.size() && comparison.ways[end].code == comparison.ways[i].code) ++end;
+  const std::vector<Way>& ways = comparison.ways;
+  const bool one = std::ranges::all_of(ways, [&](const Way& way) { return way.code == ways[0].code; });
+  std::string out = fmt::format("<div class=\"codes{}\">\n", one ? " one" : "");
+  for (size_t i = 0; i < ways.size();) {
     out += "<div>\n";
-    for (size_t w = i; w < end; ++w) {
-      const char* kind = w == 0 ? "label slow" : w == comparison.good ? "label good" : "label";
-      out += fmt::format("<p class=\"{}\">{}: {}</p>\n", kind, escaped(comparison.ways[w].name),
-                         escaped(duration_text(comparison.ways[w].time.median_us)));
-      out += figures_list(comparison.ways[w]);
+    const size_t first = i;
+    for (; i < ways.size() && ways[i].code == ways[first].code; ++i) {
+      const char* kind = i == 0 ? "label slow" : i == comparison.good ? "label good" : "label";
+      out += fmt::format("<p class=\"{}\">{}: {}</p>\n", kind, escaped(ways[i].name),
+                         escaped(duration_text(ways[i].time.median_us)));
+      out += figures_list(ways[i]);
     }
-    out += fmt::format("<pre><code>{}</code></pre>\n</div>\n", escaped(comparison.ways[i].code));
-    i = end;
+    out += fmt::format("<pre><code>{}</code></pre>\n</div>\n", escaped(ways[first].code));
   }
   return out + "</div>\n";
 }
@@ -167,10 +171,11 @@ std::string page_of(const std::vector<Lesson>& lessons, const Ceilings& ceilings
   out += contents(lessons);
   out += "<section>\n<h2>The machine</h2>\n" + machine_table() + "</section>\n";
   out +=
-      "<section>\n<h2>Its ceilings</h2>\n<p>The largest rates that were measured. A time cannot be less than its bytes "
-      "at the rate of a copy, its operations at the rate of a large product, or its calls at the price of the "
-      "smallest.</p>\n" +
-      ceilings_table(ceilings) + roofline_of(ceilings, lessons) + "</section>\n";
+      "<section>\n<h2>Its ceilings</h2>\n<p>The largest rates that were measured. A call takes at least the time of "
+      "its bytes at the rate "
+      "of a copy, unless they are in a cache, and that of its operations at the rate of a large product. Points are "
+      "the ways of the lessons that have both.</p>\n" +
+      ceilings_table(ceilings) + "<div class=\"wide\">" + roofline_of(ceilings, lessons) + "</div></section>\n";
   for (const Lesson& lesson : lessons) out += section(lesson);
   return out + "</body>\n</html>\n";
 }

@@ -34,18 +34,18 @@ std::string label(double x, double y, std::string_view text, const char* kind) {
   return fmt::format("<text class=\"{}\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>", kind, x, y, escaped(text));
 }
 
-constexpr double kWidth = 640, kLeft = 190, kRight = 570, kRow = 26, kTop = 8;
+constexpr double kRow = 42, kBar = 14;
 
-std::string bar(const Comparison& comparison, size_t i, double length) {
+/// A way's name, its time, and below them its bar; share: of the width, 0 to 1.
+std::string bar(const Comparison& comparison, size_t i, double share) {
   const Way& way = comparison.ways[i];
-  const double y = kTop + static_cast<double>(i) * kRow;
+  const double y = static_cast<double>(i) * kRow;
   const char* kind = i == 0 ? "bar first" : i == comparison.good ? "bar good" : "bar";
-  constexpr size_t kLetters = 29;
-  const std::string name = way.name.size() <= kLetters ? way.name : way.name.substr(0, kLetters - 3) + "...";
-  return label(kLeft - 8, y + 15, name, "name") +
-         fmt::format("<rect class=\"{}\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"18\" rx=\"2\"/>", kind,
-                     kLeft, y + 1, std::max(1.5, length)) +
-         label(kLeft + std::max(1.5, length) + 6, y + 15, duration_text(way.time.median_us), "value");
+  return label(0, y + 14, way.name, "way") +
+         fmt::format("<text class=\"time\" x=\"100%\" y=\"{:.1f}\">{}</text>", y + 14,
+                     duration_text(way.time.median_us)) +
+         fmt::format("<rect class=\"{}\" x=\"0\" y=\"{:.1f}\" width=\"{:.2f}%\" height=\"{}\" rx=\"2\"/>", kind, y + 20,
+                     100 * std::max(0.003, share), kBar);
 }
 
 struct Point {
@@ -115,21 +115,21 @@ std::string bars_of(const Comparison& comparison) {
   for (const Way& way : comparison.ways)
     least = std::min(least, way.time.median_us), most = std::max(most, way.time.median_us);
   const bool logarithmic = least > 0 && most / least > kLinear;
-  const LogScale scale = log_scale(logarithmic ? least / 1.01 : 1, logarithmic ? most : 10, 0, kRight - kLeft);
-  const double rows = static_cast<double>(comparison.ways.size()), bottom = kTop + rows * kRow;
-  const double height = bottom + (logarithmic ? 22 : 6);
-  std::string out = fmt::format("<svg class=\"bars\" viewBox=\"0 0 {:.0f} {:.0f}\" role=\"img\" aria-label=\"{}\">",
-                                kWidth, height, escaped("Times of: " + comparison.title));
-  if (logarithmic)
-    for (double power = scale.low; power <= scale.high; ++power) {
-      const double at = kLeft + scale(std::pow(10, power));
-      out +=
-          line(at, kTop - 4, at, bottom, "grid") + label(at, bottom + 14, duration_text(std::pow(10, power)), "tick");
-    }
+  const LogScale scale = log_scale(logarithmic ? least / 1.01 : 1, logarithmic ? most : 10, 0, 1);
+  const double bottom = static_cast<double>(comparison.ways.size()) * kRow;
+  // Without a viewBox: bars take their share of the width that there is, and text keeps its size.
+  std::string out = fmt::format("<svg class=\"bars\" width=\"100%\" height=\"{:.0f}\" role=\"img\" aria-label=\"{}\">",
+                                bottom + (logarithmic ? 20 : 0), escaped("Times of: " + comparison.title));
   for (size_t i = 0; i < comparison.ways.size(); ++i) {
     const double us = comparison.ways[i].time.median_us;
-    out += bar(comparison, i, logarithmic ? scale(us) : most > 0 ? us / most * (kRight - kLeft) : 0);
+    out += bar(comparison, i, logarithmic ? scale(us) : most > 0 ? us / most : 0);
   }
+  if (logarithmic)
+    for (double power = scale.low; power <= scale.high; ++power) {
+      const char* kind = power == scale.low ? "way" : power == scale.high ? "time" : "tick";
+      out += fmt::format("<text class=\"axis {}\" x=\"{:.2f}%\" y=\"{:.0f}\">{}</text>", kind,
+                         100 * scale(std::pow(10, power)), bottom + 12, duration_text(std::pow(10, power)));
+    }
   return out + "</svg>\n";
 }
 

@@ -22,38 +22,54 @@ int64_t resident_bytes() {
   return resident * sysconf(_SC_PAGE_SIZE);
 }
 
-/// In the child: makes a call for the first time and again, and tells the parent both times.
+/// What the parent is told at each step, beside what it sees itself.
+nlohmann::json memory_now(Device device) {
+  return {{"resident", resident_bytes()}, {"allocated", memory::stats(device).allocated}};
+}
+
+/// In the child: makes a call for the first time and then again, and tells the parent each time.
 template <class F>
 void first_and_later(Device device, const char* key, const F& call) {
-  const auto keep = [&] {
+  const auto wait = [&] {
     call();
     device::synchronize(device);
   };
-  const double first = profile::benchmark(keep, profile::first_call(device)).median_us;
-  const int64_t resident = resident_bytes();
-  const int64_t allocated = memory::stats(device).peak_allocated;
-  const profile::BenchmarkResult later =
-      profile::benchmark(keep, {.warmup_s = 0.01, .total_s = 0.05, .min_samples = 3, .device = device});
-  tell({{"key", key},
-        {"first_us", first},
-        {"later_us", later.median_us},
-        {"later_min_us", later.min_us},
-        {"later_p90_us", later.p90_us},
-        {"spread", later.spread},
-        {"samples", later.samples},
-        {"calls_per_sample", later.calls_per_sample},
-        {"resident", resident},
-        {"allocated", allocated}});
+  nlohmann::json first = {{"key", key}};
+  first["first_us"] = profile::benchmark(wait, profile::first_call(device)).median_us;
+  first.update(memory_now(device));
+  tell(first);
+  const profile::BenchmarkResult again =
+      profile::benchmark(wait, {.warmup_s = 0.01, .total_s = 0.05, .min_samples = 3, .device = device});
+  nlohmann::json later = {{"later_us", again.median_us}, {"min_us", again.min_us},   {"p90_us", again.p90_us},
+                          {"spread", again.spread},      {"samples", again.samples}, {"calls", again.calls_per_sample}};
+  later.update(memory_now(device));
+  tell(later);
 }
 
 profile::BenchmarkResult once(double us) {
   return {.median_us = us, .min_us = us, .p90_us = us, .samples = 1, .calls_per_sample = 1};
 }
 
+profile::BenchmarkResult times_of(const nlohmann::json& step) {
+  return {.median_us = step.at("later_us"),
+          .min_us = step.at("min_us"),
+          .p90_us = step.at("p90_us"),
+          .spread = step.at("spread"),
+          .samples = step.at("samples"),
+          .calls_per_sample = step.at("calls")};
+}
+
+/// Bytes in use after a step: of a GPU's memory by everybody, or of the child.
+double memory_of(Device device, const nlohmann::json& step) {
+  if (device.is_cpu()) return step.at("resident");
+  const device::MemoryUse use = device::memory_use(device);
+  return static_cast<double>(use.total_bytes - use.free_bytes);
+}
+
 }  // namespace
 
 void start_child(Device device) {
-  tell({{"resident", resident_bytes()}});
+  tell({{"resident", resident_bytes()}, {"allocated", 0}});  // asking the allocator could start the device
   if (device.is_cuda())
     first_and_later(device, "the context", [&] { device::synchronize(device); });
   else
@@ -70,39 +86,30 @@ void start_child(Device device) {
 void start(LessonRun& run) {
   if (run.settings().child.empty()) return run.absent("The first calls are timed in a process of their own.");
   Child child(run.settings(), "start");
-  const auto in_use = [&] {
-    const device::MemoryUse use = device::memory_use(run.device());
-    return static_cast<double>(use.total_bytes - use.free_bytes);
-  };
-  double memory_before = run.on_gpu() ? in_use() : 0;
-  double sum_first = 0, sum_later = 0;
+  double in_use = 0, counted = 0, sum_first = 0, sum_later = 0;
+  std::string key;
   while (const std::optional<nlohmann::json> step = child.step()) {
-    const double memory = run.on_gpu() ? in_use() : step->at("resident").get<double>();
-    const double grown = memory - std::exchange(memory_before, memory);
+    const double now = memory_of(run.device(), *step), grown = now - std::exchange(in_use, now);
+    const double allocated = step->at("allocated"), counted_more = allocated - std::exchange(counted, allocated);
     child.go_on();
-    if (!step->contains("key")) continue;
-    const std::string key = step->at("key");
-    const double first = step->at("first_us"), later = step->at("later_us");
-    sum_first += first, sum_later += later;
-    run.compare(key.c_str());
-    Way& cold = run.add(key.c_str(), "the first time", {}, once(first));
-    cold.figures = {{run.on_gpu() ? "device memory that it took" : "memory of the process that it took", grown, "B"},
-                    {"the allocator's counter", step->at("allocated").get<double>(), "B"}};
-    run.add(key.c_str(), "later", {},
-            {.median_us = later,
-             .min_us = step->at("later_min_us"),
-             .p90_us = step->at("later_p90_us"),
-             .spread = step->at("spread"),
-             .samples = step->at("samples"),
-             .calls_per_sample = step->at("calls_per_sample")});
-    run.conclude({.faster = "The difference is paid once in each process.",
-                  .same = "Nothing is made here at the first call.",
-                  .slower = "Nothing is made here at the first call."});
-    if (key == "the context")
-      run.note(
-          fmt::format("The context took {} of device memory, while the allocator's counter showed {}: it counts "
-                      "tensors only. memory::device_use counts all.",
-                      quantity(grown, "B"), quantity(step->at("allocated").get<double>(), "B")));
+    if (step->contains("key")) {
+      key = step->at("key");
+      run.compare(key.c_str());
+      Way& cold = run.add(key.c_str(), "the first time", {}, once(step->at("first_us")));
+      cold.figures = {{run.on_gpu() ? "device memory taken" : "memory of the process taken", grown, "B"},
+                      {"of that counted by the allocator", counted_more, "B"}};
+      sum_first += cold.time.median_us;
+      if (key == "the context")
+        run.note(
+            fmt::format("The context took {} of device memory, and the allocator's counter shows {}: it counts "
+                        "tensors only. memory::device_use counts all.",
+                        quantity(grown, "B"), quantity(allocated, "B")));
+    } else if (step->contains("later_us")) {
+      sum_later += run.add(key.c_str(), "later", {}, times_of(*step)).time.median_us;
+      run.conclude({.faster = "The difference is paid once in each process.",
+                    .same = "Nothing is made here at the first call.",
+                    .slower = "Nothing is made here at the first call."});
+    }
   }
   const std::string ended = child.wait();
   require<Error>(ended == "exit status 0" && sum_first > 0, "lessons: the process that starts anew ended with {}",
