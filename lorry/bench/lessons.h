@@ -26,6 +26,7 @@ struct Ceilings {
   std::map<std::string, double> flops;            ///< of a large square product, by dtype
   double call_us = 0;                             ///< microseconds of the smallest call: one element, in place
   double to_device_bytes = 0, to_host_bytes = 0;  ///< between pinned host memory and a GPU
+  std::string error = {};                         ///< why a rate is missing: the device's memory was too small
 };
 
 /// A figure beside the times.
@@ -113,7 +114,8 @@ struct Entry {
 /// The lessons in the order of their numbers: 0, 1, ...
 std::span<const Entry> table();
 
-/// Measures the ceilings that the lessons refer to. Takes a few seconds.
+/// Measures the ceilings that the lessons refer to. Takes a few seconds. A rate that needs more memory than there is
+/// stays 0, and Ceilings::error says so.
 Ceilings measure_ceilings(const Settings& settings);
 
 /// Runs a lesson. An error inside it, such as OutOfMemory, becomes Lesson::error.

@@ -154,6 +154,10 @@ int run_lessons(const LessonsOptions& options, const CommonOptions& common) {
   write_json(common.json, bench::lessons::to_json(lessons, ceilings, settings));
   if (!options.report.empty()) write_file(options.report, bench::lessons::page_of(lessons, ceilings, settings));
   int status = 0;
+  if (!ceilings.error.empty()) {
+    fmt::print(stderr, "lorry: not every ceiling was measured: {}\n", ceilings.error);
+    status = 1;
+  }
   for (const Lesson& lesson : lessons)
     if (!lesson.error.empty()) {
       fmt::print(stderr, "lorry: lesson {} ended early: {}\n", lesson.number, lesson.error);

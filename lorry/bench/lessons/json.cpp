@@ -59,6 +59,7 @@ Json to_json(const Lesson& lesson, const Ceilings& ceilings) {
 Json to_json(const std::vector<Lesson>& lessons, const Ceilings& ceilings, const Settings& settings) {
   Json rates = {{"copy_bytes_per_s", kPerSecond * ceilings.copy_bytes}, {"call_us", ceilings.call_us}};
   for (const auto& [dtype, rate] : ceilings.flops) rates["flops_per_s"][dtype] = kPerSecond * rate;
+  if (!ceilings.error.empty()) rates["error"] = ceilings.error;
   if (ceilings.to_device_bytes > 0) {
     rates["to_device_bytes_per_s"] = kPerSecond * ceilings.to_device_bytes;
     rates["to_host_bytes_per_s"] = kPerSecond * ceilings.to_host_bytes;

@@ -4,6 +4,7 @@
 //
 //   {"schema": 1, "machine": describe_machine(), "device", "seconds_per_way",
 //    "ceilings": {"copy_bytes_per_s", "call_us", "flops_per_s": {dtype: rate},
+//                 "error",                                               if one is missing
 //                 "to_device_bytes_per_s", "to_host_bytes_per_s"},       on a GPU
 //    "lessons": [{"number", "title", "teaches", "seconds",
 //                 "error",                                               if it ended early

@@ -94,6 +94,7 @@ std::string ceilings_table(const Ceilings& ceilings) {
     out += row("host to device", quantity(1e6 * ceilings.to_device_bytes, "B/s"));
     out += row("device to host", quantity(1e6 * ceilings.to_host_bytes, "B/s"));
   }
+  if (!ceilings.error.empty()) out += row("missing", ceilings.error);
   return out + "</table>\n";
 }
 

@@ -107,8 +107,8 @@ void start(LessonRun& run) {
     } else if (step->contains("later_us")) {
       sum_later += run.add(key.c_str(), "later", {}, times_of(*step)).time.median_us;
       run.conclude({.faster = "The difference is paid once in each process.",
-                    .same = "Nothing is made here at the first call.",
-                    .slower = "Nothing is made here at the first call."});
+                    .same = "What the first call makes takes less than the noise here.",
+                    .slower = "What the first call makes takes less than the noise here."});
     }
   }
   const std::string ended = child.wait();

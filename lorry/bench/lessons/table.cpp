@@ -23,8 +23,8 @@ constexpr Entry kLessons[] = {
      "then a copy.",
      "creation.cpp", creation},
     {2, "Data types",
-     "Fewer bytes an element are moved sooner. How fast products of a type are depends on the units of this processor, "
-     "so measure the types instead of trusting figures of another machine.",
+     "Fewer bytes an element are moved sooner. How fast products of a type are depends on the units of this "
+     "processor, so measure the types instead of trusting figures of another machine.",
      "data_types.cpp", data_types},
     {3, "Transfers",
      "A copy has a price of its own beside that of its bytes. One large copy beats many small ones, and memory that is "
@@ -47,16 +47,16 @@ constexpr Entry kLessons[] = {
      "pays only if it is read more than once.",
      "memory_layout.cpp", memory_layout},
     {8, "Measuring time",
-     "A clock around a call also measures what else happens in between: making data, the first call, work that is still "
-     "running. These are the usual mistakes beside what a call really takes.",
+     "A clock around a call also measures what else happens in between: making data, the first call, work that is "
+     "still running. These are the usual mistakes beside what a call really takes.",
      "timing.cpp", timing},
     {9, "The price of a call",
-     "Every operator call has a fixed price. A loop over elements pays it once an element, an operator over the whole "
-     "tensor once.",
+     "Every operator call has a fixed price. A loop over elements pays it once an element, an operator over the "
+     "whole tensor once.",
      "call_overhead.cpp", call_overhead},
     {10, "Many tensors in one step",
-     "An optimizer walks over many small tensors. Fusing the operations of one tensor saves memory traffic; handing all "
-     "tensors to one call saves calls. The list of their addresses then has to reach the kernel.",
+     "An optimizer walks over many small tensors. Fusing the operations of one tensor saves memory traffic; handing "
+     "all tensors to one call saves calls. The list of their addresses then has to reach the kernel.",
      "optimizer_steps.cpp", optimizer_steps},
     {11, "Hidden synchronisation",
      "Reading a number on the host waits for the work before it. That stops the host from working ahead; but the wait "
@@ -67,8 +67,8 @@ constexpr Entry kLessons[] = {
      "graphs for a few batch sizes and pads the others.",
      "device_graphs.cpp", device_graphs},
     {13, "Compiling",
-     "A chain of operators writes each intermediate result to memory and reads it again. Compiled as one function, they "
-     "stay in registers; the first call pays for that.",
+     "A chain of operators writes each intermediate result to memory and reads it again. Compiled as one function, "
+     "they stay in registers; the first call pays for that.",
      "compiling.cpp", compiling},
     {14, "Lossy compression",
      "Numbers in 16 bits take half the memory and half the time to move. What is lost is range, precision, or both.",
