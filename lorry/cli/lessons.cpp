@@ -13,6 +13,7 @@
 #include "lorry/cli/output.h"
 #include "lorry/cli/progress.h"
 #include "lorry/cli/report.h"
+#include "lorry/ops/ops.h"
 
 namespace lorry::cli {
 namespace {
@@ -138,6 +139,7 @@ int run_lessons(const LessonsOptions& options, const CommonOptions& common) {
   require_writable(options.report);
   const bench::lessons::Settings settings{
       .device = default_device(), .seconds = options.seconds, .child = {"/proc/self/exe", "lessons", "--child"}};
+  manual_seed(common.seed);
   const Table table{common.json, options.report};
   const LessonPrinter printer(table);
   const auto entries = chosen(options.numbers);

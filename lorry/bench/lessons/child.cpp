@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 #include <spawn.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,6 +21,9 @@
 extern char** environ;
 
 namespace lorry::bench::lessons {
+namespace {
+constexpr int kSecondsPerStep = 60;
+}
 
 Child::Child(const Settings& settings, const std::string& experiment) {
   int ends[2];
@@ -39,6 +43,8 @@ Child::Child(const Settings& settings, const std::string& experiment) {
   posix_spawn_file_actions_destroy(&actions);
   close(ends[1]);
   socket_ = ends[0];
+  constexpr timeval kLimit{.tv_sec = kSecondsPerStep, .tv_usec = 0};
+  setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &kLimit, sizeof kLimit);
   if (failed != 0) {
     close(socket_);
     raise<Error>("lessons: '{}' cannot be started as a child process; {}", words[0], std::strerror(failed));
@@ -46,8 +52,10 @@ Child::Child(const Settings& settings, const std::string& experiment) {
 }
 
 Child::~Child() {
-  close(socket_);  // a child that waits for an answer ends
-  if (process_ > 0) waitpid(process_, nullptr, 0);
+  close(socket_);
+  if (process_ <= 0) return;
+  kill(process_, SIGKILL);
+  waitpid(process_, nullptr, 0);
 }
 
 std::optional<nlohmann::json> Child::step() {
@@ -60,6 +68,7 @@ std::optional<nlohmann::json> Child::step() {
     char buffer[4096];
     const ssize_t got = recv(socket_, buffer, sizeof buffer, 0);
     if (got < 0 && errno == EINTR) continue;
+    require<Error>(got >= 0 || errno != EAGAIN, "lessons: a child process gave no answer within {} s", kSecondsPerStep);
     if (got <= 0) return std::nullopt;
     read_.append(buffer, static_cast<size_t>(got));
   }

@@ -22,11 +22,11 @@ class Child {
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
 
-  /// The next step that the child has made; none when it has ended.
+  /// The next step that the child has made; none when it has ended. Throws Error if it makes none within a minute.
   std::optional<nlohmann::json> step();
   /// Lets the child go on.
   void go_on();
-  /// Waits for the end. "exit status 0", "signal 11 (Segmentation fault)".
+  /// Waits for the end, after the last step. "exit status 0", "signal 11 (Segmentation fault)".
   std::string wait();
 
  private:

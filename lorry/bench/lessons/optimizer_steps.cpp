@@ -123,6 +123,7 @@ void fault(LessonRun& run, const char* experiment, const char* what, const char*
   Child child(run.settings(), experiment);
   const std::optional<nlohmann::json> step = child.step();
   child.go_on();
+  while (child.step()) child.go_on();
   const std::string ended = child.wait();
   const std::string outcome = step && step->contains("error")
                                   ? fmt::format("fails: {}", step->at("error").get<std::string>())

@@ -59,6 +59,21 @@ profile::BenchmarkResult times_of(const nlohmann::json& step) {
           .calls_per_sample = step.at("calls")};
 }
 
+/// What a first call makes, beside the work of every call.
+std::string reason_of(std::string_view key) {
+  constexpr std::pair<std::string_view, const char*> kReasons[] = {
+      {"the context", "The first call of a GPU makes its context: page tables, the code of kernels, queues."},
+      {"a loop on all threads", "The first loop starts the threads; later ones find them waiting."},
+      {"a tensor of 64 MiB",
+       "The first tensor takes its memory from the system, page by page; later ones find it in "
+       "the cache of the allocator."},
+      {"an operator", "An operator of its own needs nothing new on a CPU; on a GPU its kernel is loaded."},
+      {"a matrix product", "The first product starts the library behind it, which chooses or generates its kernel."}};
+  for (const auto& [name, reason] : kReasons)
+    if (name == key) return reason;
+  return "";
+}
+
 /// Bytes in use after a step: of a GPU's memory by everybody, or of the child.
 double memory_of(Device device, const nlohmann::json& step) {
   if (device.is_cpu()) return step.at("resident");
@@ -106,6 +121,7 @@ void start(LessonRun& run) {
                         quantity(grown, "B"), quantity(allocated, "B")));
     } else if (step->contains("later_us")) {
       sum_later += run.add(key.c_str(), "later", {}, times_of(*step)).time.median_us;
+      run.because(reason_of(key));
       run.conclude({.faster = "The difference is paid once in each process.",
                     .same = "What the first call makes takes less than the noise here.",
                     .slower = "What the first call makes takes less than the noise here."});

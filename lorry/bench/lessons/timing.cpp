@@ -21,7 +21,7 @@ double us_since(Clock::time_point start) {
 /// A way that reads the clock itself: clocked() returns microseconds. The median of `count` calls; the device rests
 /// before each.
 template <class F>
-Way& by_own_clock(LessonRun& run, const char* key, int count, const F& clocked) {
+Way& by_own_clock(LessonRun& run, const char* key, const Work& work, int count, const F& clocked) {
   std::vector<double> all;
   for (int i = 0; i < count; ++i) {
     device::synchronize(run.device());
@@ -30,7 +30,7 @@ Way& by_own_clock(LessonRun& run, const char* key, int count, const F& clocked) 
   std::ranges::sort(all);
   const double median = all[all.size() / 2];
   const size_t quarter = all.size() / 4;
-  return run.add(key, key, {},
+  return run.add(key, key, work,
                  {.median_us = median,
                   .min_us = all.front(),
                   .p90_us = all[all.size() * 9 / 10],
@@ -46,11 +46,12 @@ void data_inside_the_clock(LessonRun& run) {
 
   run.compare("making data", fmt::format("twice {} f32: is the data made inside the timed part?",
                                          quantity(static_cast<double>(n), "")));
-  run.way("with making the data", {}, [&] {
+  const auto bytes = static_cast<double>(ready.nbytes());
+  run.way("with making the data", {.bytes = 3 * bytes, .calls = 2}, [&] {
     const Tensor x = randn({n});
     return x.mul(2);
   });
-  run.way("the call alone", {}, [&] { return ready.mul(2); });
+  run.way("the call alone", {.bytes = 2 * bytes, .calls = 1}, [&] { return ready.mul(2); });
   run.conclude({.faster = "The difference is the time of randn.",
                 .same = "Making the data takes no time that shows here.",
                 .slower = "Making the data takes no time that shows here.",
@@ -64,13 +65,15 @@ void without_waiting(LessonRun& run) {
   const Tensor x = randn({n, n});
   Tensor y = matmul(x, x);
 
+  const auto size = static_cast<double>(n);
+  const Work work{.bytes = 2 * static_cast<double>(x.nbytes()), .flops = 2 * size * size * size};
   run.compare("waiting for the device", fmt::format("a product of {0} x {0} f32: does the clock wait for it?", n));
-  by_own_clock(run, "the clock stops when the call returns", 15, [&] {
+  by_own_clock(run, "the clock stops when the call returns", work, 15, [&] {
     const auto start = Clock::now();
     y = matmul(x, x);
     return us_since(start);
   });
-  by_own_clock(run, "the clock stops when the work is done", 15, [&] {
+  by_own_clock(run, "the clock stops when the work is done", work, 15, [&] {
     const auto start = Clock::now();
     y = matmul(x, x);
     device::synchronize(device);
@@ -89,14 +92,15 @@ void first_call_alone(LessonRun& run) {
   const Tensor x = ones({n});
   Tensor y;
 
+  const double bytes = 2 * static_cast<double>(x.nbytes());
   run.compare("the first call", "an addition to 16 MiB: one call, or the median of many");
-  by_own_clock(run, "one call, the first", 1, [&] {
+  by_own_clock(run, "one call, the first", {.bytes = bytes}, 1, [&] {
     const auto start = Clock::now();
     y = x.add(1);
     device::synchronize(x.device());
     return us_since(start);
   });
-  run.way("the median of many", {}, [&] { y = x.add(1); });
+  run.way("the median of many", {.bytes = bytes}, [&] { y = x.add(1); });
   run.conclude({.faster = "The first call also takes memory from the system. Warm up, and take the median.",
                 .same = "Everything that the first call needs was there already.",
                 .slower = "Everything that the first call needs was there already.",
