@@ -33,7 +33,7 @@ struct Ceilings {
 struct Figure {
   std::string name;  ///< "page faults"
   double value;
-  std::string unit = {};  ///< as bench::quantity takes it: "B", "FLOP/s", or none for a count
+  std::string unit = {};  ///< "us", "B", "B/s", "FLOP/s"; none for a count
 };
 
 /// "page faults: 16.4 k".

@@ -11,6 +11,17 @@
 namespace lorry::bench::lessons {
 namespace {
 
+Work product_work(int64_t n, DType dtype) {
+  const auto size = static_cast<double>(n);
+  return {.bytes = 3 * size * size * static_cast<double>(size_of(dtype)),
+          .flops = 2 * size * size * size,
+          .dtype = std::string(name(dtype))};
+}
+
+void add_rate(Way& way) {
+  way.figures = {{"operations a second", 1e6 * way.work.flops / way.time.median_us, "FLOP/s"}};
+}
+
 void products(LessonRun& run, std::initializer_list<DType> dtypes) {
   const int64_t n = run.pick(768, 8192);
   for (const DType dtype : dtypes) {
@@ -19,13 +30,21 @@ void products(LessonRun& run, std::initializer_list<DType> dtypes) {
     const Tensor b = randn({n, n}).to(dtype);
     const Tensor out = empty({n, n}, {.dtype = dtype});
 
-    const auto size = static_cast<double>(n), flops = 2 * size * size * size;
-    Way& way =
-        run.way("a product", std::string(name(dtype)),
-                {.bytes = 3.0 * static_cast<double>(a.nbytes()), .flops = flops, .dtype = std::string(name(dtype))},
-                [&] { matmul_out(out, a, b); });
-    way.figures = {{"operations a second", 1e6 * flops / way.time.median_us, "FLOP/s"}};
+    add_rate(run.way("a product", std::string(name(dtype)), product_work(n, dtype), [&] { matmul_out(out, a, b); }));
   }
+}
+
+/// f32 operands that the units for 16 bits read with 10 bits of mantissa.
+void tf32_product(LessonRun& run) {
+  const int64_t n = run.pick(768, 8192);
+  const Tensor a = randn({n, n}), b = randn({n, n}), out = empty({n, n});
+  Work work = product_work(n, kF32);
+  work.dtype = "tf32";
+  add_rate(run.way("tf32", work, [&] {
+    set_matmul_precision(Precision::tf32);
+    matmul_out(out, a, b);
+    set_matmul_precision(Precision::full);
+  }));
 }
 
 void sums(LessonRun& run, std::initializer_list<DType> dtypes) {
@@ -54,7 +73,9 @@ void data_types(LessonRun& run) {
                     "products are faster than those for f32 in full precision."});
 
   run.compare("products", fmt::format("a product of {0} x {0}: f32 against types of 16 bits", n));
-  products(run, {kF32, kF16, kBF16});
+  products(run, {kF32});
+  if (run.on_gpu()) tf32_product(run);
+  products(run, {kF16, kBF16});
   run.conclude({.faster = "This processor has units for products of 16 bits.",
                 .same = "This processor has no faster units for products of 16 bits.",
                 .slower = "This processor has no units for products of 16 bits: the elements are converted first."});

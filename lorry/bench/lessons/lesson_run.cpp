@@ -51,7 +51,8 @@ std::string reason(const Way& way, const Ceilings& ceilings) {
                        duration_text(least->us));
   else
     work =
-        fmt::format("{} calls, {} at the price of the smallest", count_text(way.work.calls), duration_text(least->us));
+        fmt::format("{}, {} at the price of the smallest",
+                    way.work.calls == 1 ? "one call" : count_text(way.work.calls) + " calls", duration_text(least->us));
   const double times = way.time.median_us / least->us;
   if (by_memory && times < 1 / kCached)
     return fmt::format("{}: {}; it takes {} times that: the data is in a cache.", way.name, work, ratio_text(times));
@@ -92,10 +93,13 @@ std::optional<Bound> bound(const Work& work, const Ceilings& ceilings) {
 }
 
 std::string text_of(const Figure& figure) {
-  std::string value = !figure.unit.empty()                              ? quantity(figure.value, figure.unit)
-                      : std::abs(figure.value) < 1 && figure.value != 0 ? fmt::format("{:.2g}", figure.value)
-                                                                        : count_text(figure.value);
-  return fmt::format("{}: {}", figure.name, value);
+  const auto value = [&] {
+    if (figure.unit == "us") return duration_text(figure.value);
+    if (!figure.unit.empty()) return quantity(figure.value, figure.unit);
+    const bool small = figure.value != 0 && std::abs(figure.value) < 1;
+    return small ? fmt::format("{:.2g}", figure.value) : count_text(figure.value);
+  };
+  return fmt::format("{}: {}", figure.name, value());
 }
 
 std::string ratio_text(double ratio) {

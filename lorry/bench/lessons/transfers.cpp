@@ -70,7 +70,7 @@ void pinned(LessonRun& run) {
   run.compare("pageable and pinned memory", fmt::format("{} from the host to the GPU", quantity(bytes, "B")));
   const auto rate = [&](Way& way) {
     way.figures = {{"bytes a second", 1e6 * bytes / way.time.median_us, "B/s"},
-                   {"microseconds until the host goes on", way.time.submit_us}};
+                   {"the host goes on after", way.time.submit_us, "us"}};
   };
   rate(run.way("pageable", {}, [&] { there.copy_(pageable); }));
   rate(run.way("pinned", {}, [&] { there.copy_(pinned); }));
