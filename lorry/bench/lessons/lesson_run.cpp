@@ -16,7 +16,7 @@ namespace {
 
 /// Differences below this share are called none, however steady the samples.
 constexpr double kLeastDifference = 0.05;
-/// A call that only reads can be faster than a copy of as many bytes, but not by this factor: its data is in a cache.
+/// Calls that only read can be faster than a copy of as many bytes; by this factor they are not.
 constexpr double kCached = 2;
 
 constexpr std::string_view kMemory = "memory", kArithmetic = "arithmetic", kCalls = "calls";
@@ -55,7 +55,8 @@ std::string reason(const Way& way, const Ceilings& ceilings) {
                     way.work.calls == 1 ? "one call" : count_text(way.work.calls) + " calls", duration_text(least->us));
   const double times = way.time.median_us / least->us;
   if (by_memory && times < 1 / kCached)
-    return fmt::format("{}: {}; it takes {} times that: the data is in a cache.", way.name, work, ratio_text(times));
+    return fmt::format("{}: {}; it takes {} times that, as is possible where data is in a cache.", way.name, work,
+                       ratio_text(times));
   return fmt::format("{}: {}; it takes {} times that.", way.name, work, ratio_text(times));
 }
 
