@@ -399,7 +399,7 @@ void add_lessons(CLI::App& app, LessonsOptions& o) {
   const auto known = validator([](const std::string& word) {
     for (const bench::lessons::Entry& entry : bench::lessons::table())
       if (word == fmt::format("{}", entry.number)) return std::string();
-    return fmt::format("there is no lesson '{}'; expected numbers of {}", word, lesson_list());
+    return fmt::format("there is no lesson '{}'; expected one of {}", word, lesson_list());
   });
   app.add_option("lesson", o.numbers, "Lessons by their numbers (default: all): " + lesson_list())
       ->type_name("N")

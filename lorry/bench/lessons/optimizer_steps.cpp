@@ -125,10 +125,14 @@ void fault(LessonRun& run, const char* experiment, const char* what, const char*
   child.go_on();
   while (child.step()) child.go_on();
   const std::string ended = child.wait();
-  const std::string outcome = step && step->contains("error")
-                                  ? fmt::format("fails: {}", step->at("error").get<std::string>())
-                              : step ? std::string("works here: this GPU can read the host's memory")
-                                     : fmt::format("ended its process: {}", ended);
+  std::string outcome = fmt::format("It ended its process: {}.", ended);
+  if (step && step->contains("error"))
+    outcome = fmt::format("It fails: {}", step->at("error").get<std::string>());
+  else if (step && step->at("sum") == step->at("expected"))
+    outcome = "It works here: this GPU can read the host's memory.";
+  else if (step)
+    outcome = fmt::format("It gives a sum of {} instead of {}.", step->at("sum").get<double>(),
+                          step->at("expected").get<double>());
   run.tried(what, function_of(source_of("faults.cu"), kernel), outcome);
 }
 #endif

@@ -11,6 +11,11 @@
 namespace lorry::bench::lessons {
 namespace {
 
+void tell_link_rate(LessonRun& run) {
+  run.because(
+      fmt::format("The link to the GPU was measured at {}.", quantity(1e6 * run.ceilings().to_device_bytes, "B/s")));
+}
+
 void small_and_large_copies(LessonRun& run) {
   const int64_t pieces = 1024, piece = 4096;
   const Device device = run.device();
@@ -31,6 +36,7 @@ void small_and_large_copies(LessonRun& run) {
   run.conclude({.faster = "Each piece pays for a call beside its bytes.",
                 .same = "The pieces are large enough to hide what a call costs.",
                 .slower = "The pieces stay in a cache here, and the large copy does not."});
+  if (run.on_gpu()) tell_link_rate(run);
 }
 
 void first_touch(LessonRun& run) {
@@ -43,12 +49,13 @@ void first_touch(LessonRun& run) {
   };
 
   const auto bytes = static_cast<double>(kept.nbytes());
+  const Work work{.bytes = run.on_gpu() ? 0 : bytes};  // the ceilings are the GPU's there
   run.compare("first touch",
               fmt::format("{} of host memory filled: new memory or memory that was used before", quantity(bytes, "B")),
               {.page_faults = true});
   run.way_with_setup(
-      "new memory", {.bytes = bytes}, [&] { return fresh(); }, [&](const Tensor& x) { x.fill_(1); });
-  run.way("memory used before", {.bytes = bytes}, [&] { kept.fill_(1); });
+      "new memory", work, [&] { return fresh(); }, [&](const Tensor& x) { x.fill_(1); });
+  run.way("memory used before", work, [&] { kept.fill_(1); });
   run.conclude({.faster =
                     "The system makes and clears a page of new memory when it is first written. An allocator that "
                     "keeps memory pays once.",
@@ -80,7 +87,7 @@ void pinned(LessonRun& run) {
        .same = "This driver hides the difference.",
        .slower = "Pinning gains nothing here."},
       1);
-  run.because(fmt::format("The link was measured at {}.", quantity(1e6 * run.ceilings().to_device_bytes, "B/s")));
+  tell_link_rate(run);
 }
 
 void managed(LessonRun& run) {
