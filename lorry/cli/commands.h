@@ -14,5 +14,6 @@ int run_profile(const ProfileOptions& options, const CommonOptions& common);
 /// Runs whichever command the arguments name.
 int run_command(const Arguments& arguments);
 int run_bench(const BenchOptions& options, const CommonOptions& common);
+int run_lessons(const LessonsOptions& options, const CommonOptions& common);
 
 }  // namespace lorry::cli

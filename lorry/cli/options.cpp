@@ -10,6 +10,7 @@
 #include <CLI/CLI.hpp>
 
 #include "lorry/bench/build_facts.h"
+#include "lorry/bench/lessons.h"
 #include "lorry/cli/checks.h"
 #include "lorry/cli/output.h"
 #include "lorry/cli/run_settings.h"
@@ -389,7 +390,36 @@ void add_bench(CLI::App& app, BenchOptions& o) {
   });
 }
 
-/// Help text with lines that fit the terminal.
+/// "0 What starting costs, 1 Create on the device, ...": every lesson.
+std::string lesson_list() {
+  std::vector<std::string> names;
+  for (const bench::lessons::Entry& entry : bench::lessons::table())
+    names.push_back(fmt::format("{} {}", entry.number, entry.title));
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+void add_lessons(CLI::App& app, LessonsOptions& o) {
+  const auto known = validator([](const std::string& word) {
+    for (const bench::lessons::Entry& entry : bench::lessons::table())
+      if (word == fmt::format("{}", entry.number)) return std::string();
+    return fmt::format("there is no lesson '{}'; expected one of {}", word, lesson_list());
+  });
+  app.add_option("lesson", o.numbers, "Lessons by their numbers (default: all): " + lesson_list())
+      ->type_name("N")
+      ->check(known);
+  app.add_option("--report", o.report, "Write a page of HTML with plots and code to FILE; - is standard output")
+      ->type_name("FILE.html");
+  app.add_option("--seconds", o.seconds, "How long each way is sampled; the first calls come on top")
+      ->capture_default_str()
+      ->check(between(0.001, 60))
+      ->type_name("S");
+  app.add_option("--child", o.child, "")->group("");  // how a lesson starts a process of its own
+  app.callback([&app, &o] {
+    if (o.report == "-" && app.get_option("--json")->as<std::string>() == "-")
+      throw CLI::ValidationError("--report", "and --json cannot both be -; expected a file for one of them");
+  });
+}
+
 void add_profile(CLI::App& app, ProfileOptions& o) {
   app.add_option("--trace", o.trace, "File for a trace that opens in Perfetto or chrome://tracing")->type_name("FILE");
   app.add_option("--report", o.report, "File for a page of HTML with all of it")->type_name("FILE");
@@ -416,6 +446,7 @@ void add_profile(CLI::App& app, ProfileOptions& o) {
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 31));
 }
 
+/// Help text with lines that fit the terminal.
 class HelpFormatter : public CLI::Formatter {
  public:
   std::string make_option_desc(const CLI::Option* option) const override {
@@ -515,6 +546,7 @@ std::variant<Arguments, int> parse(int argc, const char* const* argv) {
   GenerateOptions generate;
   BenchOptions bench;
   ProfileOptions profile;
+  LessonsOptions lessons;
   const auto command = [&](const char* name, const char* help, auto add, auto& values) {
     CLI::App* sub = app.add_subcommand(name, help);
     add(*sub, values);
@@ -528,6 +560,8 @@ std::variant<Arguments, int> parse(int argc, const char* const* argv) {
   const auto* bench_command = command("bench", "Measure Lorry on this machine", add_bench, bench);
   command("profile", "Run another command and say where its time goes: lorry profile -- train ...", add_profile,
           profile);
+  const auto* lessons_command =
+      command("lessons", "What makes programs slow, shown by times of this machine", add_lessons, lessons);
 
   const int own = words_before_command(argc, argv);
   try {
@@ -551,6 +585,8 @@ std::variant<Arguments, int> parse(int argc, const char* const* argv) {
     arguments.command = generate;
   else if (*bench_command)
     arguments.command = bench;
+  else if (*lessons_command)
+    arguments.command = lessons;
   else
     return parse_profile(std::move(arguments), profile, own, argc, argv);
   return arguments;

@@ -81,6 +81,13 @@ struct BenchOptions {
   bench::ReplayOptions replay;             ///< of the suite `replay`
 };
 
+struct LessonsOptions {
+  std::vector<int64_t> numbers;  ///< empty: all
+  std::string report;            ///< file for the page; empty: none
+  double seconds = 0.15;         ///< how long each way is sampled
+  std::string child;             ///< run this experiment as a child process of a lesson
+};
+
 struct Arguments;
 
 struct ProfileOptions {
@@ -94,7 +101,7 @@ struct ProfileOptions {
 
 struct Arguments {
   CommonOptions common;
-  std::variant<InfoOptions, TrainOptions, GenerateOptions, BenchOptions, ProfileOptions> command;
+  std::variant<InfoOptions, TrainOptions, GenerateOptions, BenchOptions, LessonsOptions, ProfileOptions> command;
 };
 
 /// Parses a command line. Returns an exit status if there is nothing to run: 0 after --help and --version; 2 after

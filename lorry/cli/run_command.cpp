@@ -24,6 +24,7 @@ int run_command(const Arguments& arguments) {
                         [&](const TrainOptions& o) { return run_train(o, arguments.common); },
                         [&](const GenerateOptions& o) { return run_generate(o, arguments.common); },
                         [&](const BenchOptions& o) { return run_bench(o, arguments.common); },
+                        [&](const LessonsOptions& o) { return run_lessons(o, arguments.common); },
                         [&](const ProfileOptions& o) { return run_profile(o, arguments.common); },
                     },
                     arguments.command);

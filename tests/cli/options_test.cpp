@@ -27,7 +27,7 @@ int status_of(const std::vector<const char*>& words) {
 
 TEST(Options, every_command_takes_the_common_flags) {
   const std::vector<std::vector<const char*>> commands = {
-      {"info"}, {"train", "--text", "a"}, {"generate", "--checkpoint", "d"}, {"bench", "overhead"}};
+      {"info"}, {"train", "--text", "a"}, {"generate", "--checkpoint", "d"}, {"bench", "overhead"}, {"lessons"}};
   for (auto words : commands) {
     for (const char* word : {"--json", "f.json", "--device", "cpu", "--threads", "3", "--seed", "7", "--quiet"})
       words.push_back(word);
@@ -39,6 +39,16 @@ TEST(Options, every_command_takes_the_common_flags) {
     EXPECT_EQ(common.seed, 7u);
     EXPECT_TRUE(common.quiet);
   }
+}
+
+TEST(Options, lessons_are_chosen_by_their_numbers) {
+  const auto parsed = parse_line({"lessons", "7", "0", "--report", "page.html", "--seconds", "0.5"});
+  const auto& lessons = std::get<LessonsOptions>(std::get<Arguments>(parsed).command);
+  EXPECT_EQ(lessons.numbers, (std::vector<int64_t>{7, 0}));
+  EXPECT_EQ(lessons.report, "page.html");
+  EXPECT_EQ(lessons.seconds, 0.5);
+  EXPECT_EQ(status_of({"lessons", "15"}), 2);
+  EXPECT_EQ(status_of({"lessons", "--seconds", "0"}), 2);
 }
 
 TEST(Options, the_values_of_train_arrive) {
@@ -142,7 +152,8 @@ std::string first_line(const std::vector<const char*>& words) {
 
 TEST(Options, a_misspelt_word_gets_a_suggestion) {
   EXPECT_EQ(first_line({"trian", "--text", "a"}),
-            "lorry: unknown command: got 'trian'; expected info, train, generate or bench; did you mean train?");
+            "lorry: unknown command: got 'trian'; expected info, train, generate, bench or lessons; "
+            "did you mean train?");
   EXPECT_EQ(first_line({"train", "--text", "a", "--stpes", "3"}),
             "lorry train: unknown flag --stpes; did you mean --steps?");
   EXPECT_EQ(first_line({"train", "--text", "a", "--stpes=3"}),
