@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "lorry/base/waits.h"
 #include "lorry/compile/epilogue.h"
 #include "lorry/compile/joined.h"
 #include "lorry/compile/joined_rows.h"
@@ -101,6 +102,7 @@ bool is_captured(const Graph& graph) {
 }
 
 void synchronize(const Graph& graph) {
+  const waits::Reason reason(waits::Wait::setup);
   for (const Device d : devices_of(graph)) current_stream(d).synchronize();
 }
 

@@ -69,6 +69,7 @@ void CachingAllocator::release(void* data, int64_t bytes) noexcept {
         if (bins->count(-block->size, -1)) {
           publish(*bins);
           if (much_cached()) [[unlikely]] {
+            const waits::Deferred told_after_the_lock;
             const std::scoped_lock lock(mutex_);
             keep_within_bound();
           }
@@ -95,6 +96,7 @@ void CachingAllocator::empty(ThreadBins& bins) noexcept {
 }
 
 void CachingAllocator::hand_in(ThreadBins& bins) noexcept {
+  const waits::Deferred told_after_the_lock;
   const std::scoped_lock lock(mutex_);
   empty(bins);
   publish(bins);
@@ -118,6 +120,7 @@ void* CachingAllocator::allocate_slowly(int64_t bytes, Stream stream) {
   Home* home = nullptr;
   Block* block = nullptr;
   try {
+    const waits::Deferred told_after_the_lock;
     const std::scoped_lock lock(mutex_);
     if (!damage_.empty()) raise_as<Error>(nullptr, "{}", std::exchange(damage_, std::string()));
     home = &home_of(pool, stream);
@@ -126,6 +129,8 @@ void* CachingAllocator::allocate_slowly(int64_t bytes, Stream stream) {
     if (quarantined_bytes_ > kQuarantine) leave_quarantine(kQuarantine);
     block = obtain(*home, small, size);
     if (block == nullptr) {
+      if (provider_->waits_for_device()) waits::expect(waits::Wait::out_of_memory);
+      const waits::Reason reason(waits::Wait::out_of_memory);
       ++retries_;
       release_cached();
       block = obtain(*home, small, size);
@@ -285,6 +290,7 @@ void CachingAllocator::out_of_memory(int64_t requested) {
 // ---- releasing under the lock ---------------------------------------------------------------------------------------
 
 void CachingAllocator::release_slowly(Block* block, void* data) noexcept {
+  const waits::Deferred told_after_the_lock;
   const std::scoped_lock lock(mutex_);
   if (block == nullptr) {
     const auto found = located_.find(data);
@@ -474,6 +480,7 @@ void CachingAllocator::release_cached() {
 }
 
 void CachingAllocator::empty_cache() {
+  const waits::Deferred told_after_the_lock;
   const std::scoped_lock lock(mutex_);
   release_cached();
 }
@@ -500,6 +507,7 @@ uint32_t CachingAllocator::make_pool() {
 }
 
 void CachingAllocator::release_pool(uint32_t pool) noexcept {
+  const waits::Deferred told_after_the_lock;
   const std::scoped_lock lock(mutex_);
   for (auto& [key, home] : homes_)
     if (home.pool == pool) home.closing = true;
