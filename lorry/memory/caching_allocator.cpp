@@ -574,6 +574,7 @@ Stats CachingAllocator::stats() {
           .system_requests = system_requests_,
           .waiting = waiting_bytes_,
           .segments = segment_count_,
+          .cache_bound = bound_,
           .retries = retries_};
 }
 

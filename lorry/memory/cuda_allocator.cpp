@@ -49,7 +49,7 @@ class CudaProvider : public Provider {
   void wait(Stream stream, void* event) noexcept override {
     const cuda::DeviceGuard guard(stream.device.index, std::nothrow);
     const waits::Reason reason(waits::Wait::memory);
-    if (guard.holds() && !succeeded(cudaEventQuery(static_cast<cudaEvent_t>(event))))
+    if (guard.holds())
       waits::around_noexcept("the host waited for an event",
                              [&] { succeeded(cudaEventSynchronize(static_cast<cudaEvent_t>(event))); });
   }
