@@ -42,7 +42,8 @@ OTHERS = (
         "What a tensor knows of itself, and what is a method only. The other methods are operators, above.",
         ("tensor/tensor.h",),
     ),
-    ("Dtypes, devices, errors", "", ("layout/dtype.h", "layout/device.h", "base/error.h")),
+    ("Dtypes, devices, errors", "", ("layout/dtype.h", "layout/device.h", "base/error.h",
+     "base/synchronisation_error.h")),
     ("Gradients", "", ("autograd/grad_mode.h", "autograd/engine.h", "autograd/checkpoint.h", "autograd/function.h")),
     ("Layers and models", "", ("nn/module.h", "nn/layers.h", "nn/containers.h", "nn/gpt.h")),
     (
@@ -76,7 +77,7 @@ OTHERS = (
         "",
         ("device/device.h", "device/stream.h", "memory/memory.h", "device/cpu/team.h", "base/events.h"),
     ),
-    ("Measuring", "", ("profile/benchmark.h", "profile/sampling.h")),
+    ("Measuring", "", ("profile/benchmark.h", "profile/sampling.h", "profile/ceilings.h", "profile/sync.h")),
     ("DLPack", "", ("tensor/dlpack.h",)),
 )
 # Headers that lorry.h includes and whose names are listed elsewhere: lists of other headers, and second names (below).

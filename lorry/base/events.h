@@ -1,10 +1,12 @@
 #pragma once
 
 // Events report what a program cannot see from results: a copy made because of strides, a wait for a GPU, a warning.
+// Waits are announced through base/waits.h.
 // Without a handler, emitting an event costs one relaxed load.
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -18,11 +20,29 @@ enum class Kind {
   synchronisation,  ///< the host waits for the work of a GPU's stream, or of the whole GPU
 };
 
+/// Why the host waits (base/waits.h).
+enum class Wait : uint8_t {
+  none,           ///< the event is about no wait
+  asked,          ///< the program asked: synchronize(), or CUDA_LAUNCH_BLOCKING
+  value,          ///< the host reads one element: item()
+  elements,       ///< the host reads elements: to_vector(), printing
+  size,           ///< the size of a result depends on elements: nonzero, masked_select, unique
+  to_host,        ///< a copy to the host
+  from_host,      ///< a copy from the host: of pinned memory that is waited for, or of much pageable memory
+  memory,         ///< memory is taken from the system or returned to it
+  out_of_memory,  ///< the system has no memory left, and cached memory is returned before the next attempt
+  setup,          ///< what is done once: tables of a device, captures, choosing the fastest kernel
+  other,
+};
+
 struct Event {
   Kind kind;
   std::string_view source;  ///< the operator or room that emitted it
   std::string_view text;
   std::chrono::nanoseconds took{};  ///< how long the host waited; 0 for events without a wait
+  Wait wait = Wait::none;
+  std::chrono::steady_clock::time_point begin{};  ///< of the wait
+  std::string_view line{};  ///< of the program, such as "train.cpp:31"; only under profile::warn_sync, if it is known
 };
 
 /// Called on the thread that emits the event; several threads may call it at the same time.
@@ -42,23 +62,6 @@ inline bool has_handler() { return detail::handled.load(std::memory_order_relaxe
 inline void emit(Kind kind, std::string_view source, std::string_view text) {
   if (has_handler()) [[unlikely]]
     detail::emit({kind, source, text});
-}
-
-/// Calls wait(), then emits an event with the time that it took, also if it throws. Without a handler, no clock is
-/// read.
-template <class F>
-void emit_after(Kind kind, std::string_view source, std::string_view text, F&& wait) {
-  if (!has_handler()) [[likely]]
-    return std::forward<F>(wait)();
-  const auto start = std::chrono::steady_clock::now();
-  const auto emit_now = [&] { detail::emit({kind, source, text, std::chrono::steady_clock::now() - start}); };
-  try {
-    std::forward<F>(wait)();
-  } catch (...) {
-    emit_now();
-    throw;
-  }
-  emit_now();
 }
 
 }  // namespace lorry::events

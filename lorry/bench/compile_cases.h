@@ -5,6 +5,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lorry/bench/footprint.h"
@@ -53,23 +54,39 @@ class CompileCases {
   /// Recorded calls wait until their kernels are compiled.
   static CompileOptions options() { return {.wait = true}; }
 
-  /// Rows for eager() and for call(), which calls `compiled`. Both return a tensor and may change their state, in the
-  /// same way; the results of their first four calls are compared. Returns false if the compiled function runs
-  /// uncompiled: then this is printed and there is no row for it. Throws CompileError if results differ.
+  /// Rows for eager() and for call(), which calls `compiled`, measured side by side. Both return a tensor and may
+  /// change their state, in the same way; the results of their first four calls are compared. Returns false if the
+  /// compiled function runs uncompiled: then this is printed and there is no row for it. Throws CompileError if results
+  /// differ.
   template <class Eager, class Compiled, class Call>
   bool compare(const CompileCase& about, Eager&& eager, const Compiled& compiled, Call&& call) {
     for (int round = 0; round < 4; ++round) {
       const Tensor expected = eager();
       require_same(about, expected, call());
     }
-    add_row(about, kEager, eager);
+    const auto eager_call = [&] { profile::do_not_optimize(eager()); };
+    const auto compiled_call = [&] { profile::do_not_optimize(call()); };
+    Result before = head(about, kEager), after = head(about, kCompiled);
+    const profile::BenchmarkOptions options{.total_s = 2, .device = before.device};
+    count_call(before, eager_call);
     if (compiled.stats().hits == 0) {
+      before.time = profile::benchmark(eager_call, {.device = before.device});
+      add_row(about, before);
       say_uncompiled(about, compiled.stats());
       return false;
     }
-    Result& row = add_row(about, kCompiled, call);
-    row.recordings = compiled.stats().recordings;
-    row.variants = compiled.stats().variants;
+    count_call(after, compiled_call);
+    const profile::PairResult pair = profile::benchmark_pair(eager_call, compiled_call, options);
+    before.time = pair.first;
+    after.time = pair.second;
+    after.compared_with = kEager;
+    after.difference_us = pair.difference_us;
+    after.difference_low_us = pair.difference_low_us;
+    after.difference_high_us = pair.difference_high_us;
+    after.recordings = compiled.stats().recordings;
+    after.variants = compiled.stats().variants;
+    add_row(about, before);
+    add_row(about, after);
     return true;
   }
 
@@ -90,17 +107,14 @@ class CompileCases {
   static Result head(const CompileCase& about, const char* implementation);
   static void say_uncompiled(const CompileCase& about, const CompileStats& stats);
 
-  template <class F>
-  Result& add_row(const CompileCase& about, const char* implementation, F&& call) {
-    Result& row = rows_.emplace_back(head(about, implementation));
-    count_call(row, [&] { profile::do_not_optimize(call()); });
-    row.time = profile::benchmark([&] { profile::do_not_optimize(call()); }, {.device = row.device});
+  /// Adds a row whose time is known.
+  void add_row(const CompileCase& about, Result row) {
     if (about.bytes) {
       row.bytes = about.bytes;
       row.ratio_to_ceiling = static_cast<double>(*row.bytes) / row.time.median_us / copies_.of(*row.bytes);
     }
     if (about.tokens) row.tokens_per_s = 1e6 * static_cast<double>(*about.tokens) / row.time.median_us;
-    return row;
+    rows_.push_back(std::move(row));
   }
 
   const Filter& filter_;

@@ -14,6 +14,7 @@
 #include "lorry/bench/plot.h"
 #include "lorry/device/cpu/team.h"
 #include "lorry/device/device.h"
+#include "lorry/device/driver_facts.h"
 #include "lorry/profile/processor.h"
 
 namespace lorry::bench {
@@ -51,24 +52,32 @@ nlohmann::ordered_json describe_machine() {
   uname(&system);
   const double memory =
       static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE)) / (1 << 30);
-  return {{"lorry", kVersion},
-          {"build", kBuildType},
-          {"compiler", kCompiler},
-          {"system", fmt::format("{}, {} {}", distribution(), system.sysname, system.release)},
-          {"cpu", profile::processor_name()},
-          {"processors", sysconf(_SC_NPROCESSORS_ONLN)},
-          {"threads", cpu::threads()},
-          {"simd", profile::simd_name()},
-          {"memory_gib", std::round(memory * 10) / 10},
-          {"libraries",
-           {{"openmp", kOpenMp},
-            {"highway", kHighway},
-            {"onednn", or_none(kOneDnn)},
-            {"libdw", or_none(kLibdw)},
-            {"cuda", or_none(kCuda)},
-            {"fmt", kFmt}}},
-          {"programs", {{"gnuplot", can_plot() ? "found" : "not found"}}},
-          {"gpus", describe_gpus()}};
+  nlohmann::ordered_json machine = {
+      {"lorry", kVersion},
+      {"build", kBuildType},
+      {"compiler", kCompiler},
+      {"system", fmt::format("{}, {} {}", distribution(), system.sysname, system.release)},
+      {"cpu", profile::processor_name()},
+      {"processors", sysconf(_SC_NPROCESSORS_ONLN)},
+      {"threads", cpu::threads()},
+      {"simd", profile::simd_name()},
+      {"memory_gib", std::round(memory * 10) / 10},
+      {"libraries",
+       {{"openmp", kOpenMp},
+        {"highway", kHighway},
+        {"onednn", or_none(kOneDnn)},
+        {"libdw", or_none(kLibdw)},
+        {"cuda", or_none(kCuda)},
+        {"fmt", kFmt}}},
+      {"programs", {{"gnuplot", can_plot() ? "found" : "not found"}}},
+      {"gpus", describe_gpus()}};
+  if (device::available(DeviceType::cuda)) {
+    const device::DriverFacts driver = device::driver_facts({DeviceType::cuda, 0});
+    machine["driver"] = {{"version", driver.driver.empty() ? "unknown" : driver.driver},
+                         {"cuda", driver.driver_cuda},
+                         {"runtime", driver.runtime_cuda}};
+  }
+  return machine;
 }
 
 }  // namespace lorry::bench

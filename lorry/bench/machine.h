@@ -7,7 +7,7 @@
 namespace lorry::bench {
 
 /// {"lorry", "build", "compiler", "system", "cpu", "processors", "threads", "simd", "memory_gib", "libraries": {...},
-/// "cuda"}
+/// "programs": {...}, "gpus"}; with a GPU also "driver": {"version", "cuda", "runtime"}. Creates no context.
 nlohmann::ordered_json describe_machine();
 
 }  // namespace lorry::bench

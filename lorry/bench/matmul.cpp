@@ -1,14 +1,25 @@
-// Matrix products: square ones in every floating type, f32 through tf32 if the device has it, those of a GPT-2 training
-// step, and its linear layers over a few tokens, as in decoding, with and without the mode BatchInvariant.
+// Matrix products: square ones in every floating type and alignment, f32 through tf32 if the device has it, those of a
+// GPT-2 training step, and its linear layers over a few tokens, as in decoding, with and without the mode
+// BatchInvariant.
 
 #include <fmt/core.h>
 
 #include "lorry/autograd/grad_mode.h"
 #include "lorry/bench/suites.h"
 #include "lorry/ops/ops.h"
+#include "lorry/profile/ceilings.h"
 
 namespace lorry::bench {
 namespace {
+
+/// Operations per second of large products of this kind; 0 if it has no ceiling.
+double ceiling_of(std::string_view kind) {
+  const profile::Ceilings& ceilings = profile::ceilings(default_device());
+  if (kind == "tf32") return ceilings.tf32_flops_per_s;
+  for (const auto& [dtype, rate] : ceilings.matmul_flops_per_s)
+    if (lorry::name(dtype) == kind) return rate;
+  return 0;
+}
 
 /// Measures `out = a b` with the algorithm chosen at once and, on a GPU, with the tuned one.
 void add_rows(std::vector<Result>& rows, const std::string& name, const char* kind, const Tensor& out, const Tensor& a,
@@ -22,6 +33,8 @@ void add_rows(std::vector<Result>& rows, const std::string& name, const char* ki
                .time = profile::benchmark([&] { matmul_out(out, a, b); }, {.device = default_device()}),
                .dtype = kind};
     row.flops = 2.0 * static_cast<double>(a.size(0)) * static_cast<double>(a.size(1)) * static_cast<double>(b.size(1));
+    if (const double ceiling = ceiling_of(kind); ceiling > 0)
+      row.ratio_to_ceiling = *row.flops / (row.time.median_us / 1e6) / ceiling;
     rows.push_back(row);
   }
 }
@@ -33,6 +46,10 @@ void square_products(std::vector<Result>& rows, const Filter& filter) {
     DType dtype;
     Precision precision;
   };
+  // Beside powers of two, sizes just off one: rows not aligned to 16 bytes, and sizes that are no multiple of a
+  // tile.
+  static const std::vector<int64_t> kCpuSizes = {512, 1023, 1024, 1025, 1028, 1032},
+                                    kGpuSizes = {512, 1024, 2048, 4095, 4096, 4097, 4104, 8192};
   constexpr Kind kKinds[] = {{"f64", kF64, Precision::full},
                              {"f32", kF32, Precision::full},
                              {"tf32", kF32, Precision::tf32},
@@ -41,7 +58,7 @@ void square_products(std::vector<Result>& rows, const Filter& filter) {
   for (const Kind& kind : kKinds) {
     if (!gpu && (kind.precision == Precision::tf32 || kind.dtype == kF16)) continue;  // CPUs have no hardware for it
     set_matmul_precision(kind.precision);
-    for (int64_t n = 512; n <= (gpu ? 8192 : 1024); n *= 2) {
+    for (const int64_t n : gpu ? kGpuSizes : kCpuSizes) {
       const std::string name = fmt::format("matmul {0} x {0} x {0} {1}", n, kind.name);
       if (!filter(name)) continue;
       const Tensor a = randn({n, n}).to(kind.dtype), b = randn({n, n}).to(kind.dtype),

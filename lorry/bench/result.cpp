@@ -67,6 +67,13 @@ constexpr Field kFields[] = {
     {"rows_per_s", "of batches, a second, if calls are not waited for", member<&Result::rows_per_s>},
     {"graph_bytes", "of device graphs and their pool", member<&Result::graph_bytes>},
     {"capture_s", "seconds to warm up, compile, measure and capture, of all sizes", member<&Result::capture_s>},
+    {"compared_with", "another call that was measured in turn: without a stage, or not compiled",
+     member<&Result::compared_with>},
+    {"difference_us", "how much longer than that the call takes: median over pairs of samples",
+     member<&Result::difference_us>},
+    {"difference_low_us", "the true median is at least this, with 95 % confidence",
+     member<&Result::difference_low_us>},
+    {"difference_high_us", "and at most this", member<&Result::difference_high_us>},
     {"first_ms", "milliseconds of a peer's first call, which may compile", nullptr},
     {"steps", "of a training run", nullptr},
     {"validation_loss", "of a training run at its end, in nats per token", nullptr},
@@ -82,6 +89,8 @@ Json to_json(const Result& result) {
 }
 
 }  // namespace
+
+int report_schema() { return kSchema; }
 
 Json report(const std::vector<Result>& results) {
   Json rows = Json::array();

@@ -34,6 +34,10 @@ struct Result {
   std::optional<double> rows_per_s = {};
   std::optional<int64_t> graph_bytes = {};
   std::optional<double> capture_s = {};
+  /// measured in turn with another call (profile::PairResult): which one, and how much longer this one takes. For a
+  /// stage of a call it is the call without the stage; for a compiled function the same one as it is.
+  std::optional<std::string> compared_with = {};
+  std::optional<double> difference_us = {}, difference_low_us = {}, difference_high_us = {};
   /// the model whose parameters are used; such results are drawn next to each other; not a field of the report
   std::string model = {};
   std::string implementation = "lorry";
@@ -42,6 +46,9 @@ struct Result {
   double gb_per_s() const { return static_cast<double>(*bytes) / time.median_us / 1e3; }
   double tflop_per_s() const { return *flops / time.median_us / 1e6; }
 };
+
+/// The version of the schema that report() writes.
+int report_schema();
 
 /// {"schema": 1, "machine": describe_machine(), "results": [...]}
 nlohmann::ordered_json report(const std::vector<Result>& results);

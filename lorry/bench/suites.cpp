@@ -13,7 +13,8 @@ constexpr Suite kSuites[] = {{"compile", compile_suite},         {"foreach", for
                              {"generate", generate_suite},       {"matmul", matmul_suite},
                              {"matmul_ceiling", kMatmulCeiling}, {"memory", memory_suite},
                              {"operators", operators_suite},     {"optim", optim_suite},
-                             {"overhead", overhead_suite},       {"replay", replay_suite}};
+                             {"overhead", overhead_suite},       {"replay", replay_suite},
+                             {"transfers", transfers_suite}};
 
 }  // namespace
 

@@ -12,6 +12,7 @@
 #include "lorry/bench/replay.h"
 #include "lorry/cli/checks.h"
 #include "lorry/cli/commands.h"
+#include "lorry/cli/compare.h"
 #include "lorry/cli/output.h"
 #include "lorry/cli/report.h"
 #include "lorry/cli/train_suite.h"
@@ -37,8 +38,12 @@ void print(const Table& table, const Result& result, size_t width) {
   if (result.ratio_to_ceiling && result.flops)
     parts.push_back(fmt::format("{:.3g} % of the best", 100 * *result.ratio_to_ceiling));
   else if (result.ratio_to_ceiling)
-    parts.push_back(fmt::format("{}, {:.3g} % of a copy", quantity(1e9 * result.gb_per_s(), "B/s"),
-                                100 * *result.ratio_to_ceiling));
+    parts.push_back(fmt::format("{}, {:.3g} % of {}", quantity(1e9 * result.gb_per_s(), "B/s"),
+                                100 * *result.ratio_to_ceiling, result.suite == "transfers" ? "the link" : "a copy"));
+  if (result.difference_us)
+    parts.push_back(fmt::format("{}{} ({} to {}) over {}", *result.difference_us < 0 ? "" : "+",
+                                duration_text(*result.difference_us), duration_text(*result.difference_low_us),
+                                duration_text(*result.difference_high_us), *result.compared_with));
   if (result.peak_bytes) parts.push_back(bytes_text(result.peak_bytes) + " at most");
   if (result.launches) parts.push_back(fmt::format("{} launch{}", *result.launches, *result.launches == 1 ? "" : "es"));
   if (result.latency_us) parts.push_back(duration_text(*result.latency_us) + " waited for");
@@ -80,6 +85,7 @@ std::vector<Result> run_suite(const std::string& name, const BenchOptions& optio
 }  // namespace
 
 int run_bench(const BenchOptions& options, const CommonOptions& common) {
+  if (!options.compare.empty()) return run_compare(options, common);
   require_writable(common.json);
   require_writable(options.plot);
   require<IoError>(options.plot.empty() || bench::can_plot(), "bench: cannot draw '{}'; gnuplot is not installed",

@@ -13,7 +13,9 @@
 #include "lorry/cli/report.h"
 #include "lorry/cli/run_facts.h"
 #include "lorry/device/device.h"
+#include "lorry/device/driver_facts.h"
 #include "lorry/profile/ceilings.h"
+#include "lorry/profile/memory_use.h"
 
 namespace lorry::cli {
 namespace {
@@ -78,6 +80,46 @@ void print_ceilings(const Table& table, const std::string& device, const nlohman
       table.print("{:<12} {:<24} {}\n", device, title_of(name), text_of_ceiling(name, value));
   table.print("{:<12} {:<24} {}{}\n", device, "measured", found["measured"].get<std::string>(),
               found["cached"].get<bool>() ? ", by an earlier command" : "");
+}
+
+/// Who uses the memory of a device, and what this process's context on a GPU cost.
+nlohmann::ordered_json memory_of(Device device) {
+  const profile::MemoryOwners owners = profile::memory_owners(device);
+  nlohmann::ordered_json found = {{"total_bytes", owners.total},
+                                  {"free_bytes", owners.free},
+                                  {"tensors_bytes", owners.in_use},
+                                  {"cached_bytes", owners.cached}};
+  if (owners.cache_bound) found["cache_bound_bytes"] = *owners.cache_bound;
+  if (owners.rest_of_process) found["rest_of_process_bytes"] = *owners.rest_of_process;
+  if (owners.others) found["others_bytes"] = *owners.others;
+  if (const auto context = device::context_cost(device)) {
+    if (context->bytes) found["context_bytes"] = *context->bytes;
+    found["context_s"] = context->seconds;
+  }
+  return found;
+}
+
+void print_memory(const Table& table, const std::string& device, const nlohmann::ordered_json& found) {
+  const auto row = [&](const char* key, std::string_view what) {
+    if (found.contains(key)) table.print("{:<12} {:<24} {}\n", device, what, bytes_text(found[key].get<int64_t>()));
+  };
+  row("total_bytes", device == "cpu" ? "memory for this process" : "memory");
+  row("free_bytes", "memory left");
+  row("tensors_bytes", "in tensors");
+  row("cached_bytes", "cached for tensors");
+  row("cache_bound_bytes", "cached at most");
+  row("rest_of_process_bytes", device == "cpu" ? "rest of this process" : "context and libraries");
+  row("others_bytes", found.contains("rest_of_process_bytes") ? "other processes" : "contexts and others");
+  row("context_bytes", "the context alone");
+  if (found.contains("context_s"))
+    table.print("{:<12} {:<24} {}\n", device, "to create it", duration_text(1e6 * found["context_s"].get<double>()));
+}
+
+std::vector<Device> all_devices() {
+  std::vector<Device> devices = {kCPU};
+  for (int i = 0; i < device::count(DeviceType::cuda); ++i)
+    devices.push_back({DeviceType::cuda, static_cast<int8_t>(i)});
+  return devices;
 }
 
 nlohmann::ordered_json to_json(const RunFolder& folder, const RunFacts& run) {
@@ -148,12 +190,13 @@ int run_info(const InfoOptions& options, const CommonOptions& common) {
   }
   nlohmann::ordered_json facts = bench::describe_machine();
   print(table, facts);
+  for (const Device device : all_devices()) {
+    facts["memory"][to_string(device)] = memory_of(device);
+    print_memory(table, to_string(device), facts["memory"][to_string(device)]);
+  }
   if (options.measure || options.remeasure) {
-    std::vector<Device> devices = {kCPU};
-    for (int i = 0; i < device::count(DeviceType::cuda); ++i)
-      devices.push_back({DeviceType::cuda, static_cast<int8_t>(i)});
     nlohmann::ordered_json ceilings;
-    for (const Device device : devices) {
+    for (const Device device : all_devices()) {
       ceilings[to_string(device)] = ceilings_of(device, options.remeasure);
       print_ceilings(table, to_string(device), ceilings[to_string(device)]);
     }

@@ -360,10 +360,14 @@ std::vector<CLI::Option*> add_replay(CLI::App& app, bench::ReplayOptions& o) {
 
 void add_bench(CLI::App& app, BenchOptions& o) {
   const std::vector<std::string> names = suite_names();
-  app.add_option("suite", o.suites, "What to measure: " + listed(names))
-      ->type_name("NAME")
-      ->required()
-      ->check(one_of(names));
+  app.add_option("suite", o.suites, "What to measure: " + listed(names))->type_name("NAME")->check(one_of(names));
+  app.add_option("--compare", o.compare, "Compare two reports of --json, the old one first, in place of measuring")
+      ->expected(2)
+      ->type_name("OLD.json NEW.json");
+  app.add_option("--fail-above", o.fail_above,
+                 "--compare: exit with 1 if a case is slower by more than PERCENT, and beyond the spread of both")
+      ->check(from_zero())
+      ->type_name("PERCENT");
   app.add_option("--filter", o.filter, "Only cases whose name contains TEXT; where none does, the names are listed")
       ->type_name("TEXT");
   app.add_option("--plot", o.plot, "Draw the medians into FILE, with gnuplot; - is standard output")
@@ -379,6 +383,10 @@ void add_bench(CLI::App& app, BenchOptions& o) {
   for_optim.push_back(app.add_option("--model", m.model, "optim: the model of --report")->type_name("NAME"));
   const std::vector<CLI::Option*> for_replay = add_replay(app, o.replay);
   app.callback([&app, &o, for_optim, for_replay] {
+    if (o.suites.empty() && o.compare.empty()) throw CLI::RequiredError("suite");
+    for (const char* measured : {"suite", "--plot", "--report"})
+      if (app.count("--compare") && app.count(measured)) throw CLI::ExcludesError("--compare", measured);
+    if (app.count("--fail-above") && !app.count("--compare")) throw CLI::RequiresError("--fail-above", "--compare");
     if (app.count("--policy") && app.count("--execution")) throw CLI::ExcludesError("--policy", "--execution");
     if (o.plot == "-" && app.get_option("--json")->as<std::string>() == "-")
       throw CLI::ValidationError("--plot", "and --json cannot both be -; expected a file for one of them");

@@ -77,6 +77,8 @@ struct GenerateOptions {
 struct BenchOptions {
   std::vector<std::string> suites;
   std::string filter, plot;
+  std::vector<std::string> compare;        ///< two reports to compare, the old one first; empty: measure suites
+  std::optional<double> fail_above;        ///< with `compare`: percent
   bench::OptimMemoryOptions optim_memory;  ///< if any is given, AdamW's steps with these options are measured instead
   bench::ReplayOptions replay;             ///< of the suite `replay`
 };

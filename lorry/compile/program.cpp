@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 
+#include "lorry/base/waits.h"
 #include "lorry/compile/epilogue.h"
 #include "lorry/compile/joined.h"
 #include "lorry/compile/joined_rows.h"
@@ -110,6 +111,7 @@ struct SpanUnit {
 constinit std::atomic<uint64_t> g_spans{1};
 
 void synchronize(const Graph& graph) {
+  const waits::Reason reason(waits::Wait::setup);
   for (const Device d : devices_of(graph)) current_stream(d).synchronize();
 }
 

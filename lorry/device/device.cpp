@@ -5,8 +5,8 @@
 #include <cstring>
 #include <optional>
 
-#include "lorry/base/events.h"
 #include "lorry/base/modes.h"
+#include "lorry/base/waits.h"
 #include "lorry/device/capture.h"
 #include "lorry/device/cpu/calls.h"
 #include "lorry/device/runtime.h"
@@ -170,8 +170,7 @@ void synchronize(Device device) {
   const Runtime& row = runtime(device.type, "synchronize");
   if (device.is_cuda()) require_not_captured("synchronize");
   if (!device.is_cuda()) return row.synchronize(device.index);
-  events::emit_after(events::Kind::synchronisation, running_or("synchronize"), "the host waited for a device",
-                     [&] { row.synchronize(device.index); });
+  waits::around("the host waited for a device", [&] { row.synchronize(device.index); });
 }
 
 void throw_reported(Device device) { runtime(device.type, "throw_reported").throw_reported(device.index); }

@@ -1,7 +1,7 @@
 #pragma once
 
-// What the driver says of a GPU: versions, clocks, and what a context costs. For `lorry info`, and for measurements that
-// are valid only for the same driver and clocks. On the CPU and on meta all of it is empty.
+// What the driver says of a GPU: versions, clocks, and what a context costs. For `lorry info`, and for measurements
+// that are valid only for the same driver and clocks. On the CPU and on meta all of it is empty.
 
 #include <cstdint>
 #include <optional>

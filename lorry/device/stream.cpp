@@ -1,7 +1,7 @@
 #include "lorry/device/stream.h"
 
-#include "lorry/base/events.h"
 #include "lorry/base/modes.h"
+#include "lorry/base/waits.h"
 #include "lorry/device/capture.h"
 #include "lorry/device/fence.h"
 #include "lorry/device/runtime.h"
@@ -21,8 +21,7 @@ void Stream::synchronize() const {
   const device::Runtime& runtime = runtime_of(device, "synchronize");
   if (!device.is_cuda()) return runtime.synchronize_stream(*this);
   device::require_not_captured("synchronize");
-  events::emit_after(events::Kind::synchronisation, running_or("synchronize"), "the host waited for a stream",
-                     [&] { runtime.synchronize_stream(*this); });
+  waits::around("the host waited for a stream", [&] { runtime.synchronize_stream(*this); });
 }
 
 StreamScope::StreamScope(Stream stream) : device_(stream.device), before_(nullptr) {
@@ -59,9 +58,8 @@ void Event::synchronize() const {
   const device::Runtime& runtime = device::runtime(device_.type, "event");
   if (!device_.is_cuda()) return;
   device::require_not_captured("synchronize");
-  if (events::has_handler() && done()) return;  // no wait, so no event
-  events::emit_after(events::Kind::synchronisation, running_or("synchronize"), "the host waited for an event",
-                     [&] { runtime.synchronize_event(device_.index, handle_); });
+  if (waits::heard() && done()) return;  // no wait, so nothing to announce
+  waits::around("the host waited for an event", [&] { runtime.synchronize_event(device_.index, handle_); });
 }
 double Event::milliseconds_since(const Event& start) const {
   return device::runtime(device_.type, "event").milliseconds(device_.index, start.handle_, handle_);

@@ -51,6 +51,7 @@ void CachingAllocator::trim() noexcept {
 }
 
 int64_t CachingAllocator::set_cache_bound(int64_t bytes) {
+  const waits::Deferred told_after_the_lock;
   const std::scoped_lock lock(mutex_);
   trim_at_.store(bytes, std::memory_order_relaxed);
   const int64_t before = std::exchange(bound_, bytes);

@@ -82,6 +82,7 @@ void CachingAllocator::release(void* data, int64_t bytes) noexcept {
         if (bins->count(-block->size, -1)) {
           publish(*bins);
           if (much_cached()) [[unlikely]] {
+            const waits::Deferred told_after_the_lock;
             const std::scoped_lock lock(mutex_);
             keep_within_bound();
           }
@@ -108,6 +109,7 @@ void CachingAllocator::empty(ThreadBins& bins) noexcept {
 }
 
 void CachingAllocator::hand_in(ThreadBins& bins) noexcept {
+  const waits::Deferred told_after_the_lock;
   const std::scoped_lock lock(mutex_);
   empty(bins);
   publish(bins);
@@ -131,6 +133,7 @@ void* CachingAllocator::allocate_slowly(int64_t bytes, Stream stream) {
   Home* home = nullptr;
   Block* block = nullptr;
   try {
+    const waits::Deferred told_after_the_lock;
     const std::scoped_lock lock(mutex_);
     if (!damage_.empty()) raise_as<Error>(nullptr, "{}", std::exchange(damage_, std::string()));
     home = &home_of(pool, stream);
@@ -139,6 +142,8 @@ void* CachingAllocator::allocate_slowly(int64_t bytes, Stream stream) {
     if (quarantined_bytes_ > kQuarantine) leave_quarantine(kQuarantine);
     block = obtain(*home, small, size);
     if (block == nullptr) {
+      if (provider_->waits_for_device()) waits::expect(waits::Wait::out_of_memory);
+      const waits::Reason reason(waits::Wait::out_of_memory);
       ++retries_;
       release_cached();
       block = obtain(*home, small, size);
@@ -299,6 +304,7 @@ void CachingAllocator::out_of_memory(int64_t requested) {
 // ---- releasing under the lock ---------------------------------------------------------------------------------------
 
 void CachingAllocator::release_slowly(Block* block, void* data) noexcept {
+  const waits::Deferred told_after_the_lock;
   const std::scoped_lock lock(mutex_);
   if (block == nullptr) {
     const auto found = located_.find(data);
@@ -489,6 +495,7 @@ void CachingAllocator::release_cached() {
 }
 
 void CachingAllocator::empty_cache() {
+  const waits::Deferred told_after_the_lock;
   const std::scoped_lock lock(mutex_);
   release_cached();
 }
@@ -515,6 +522,7 @@ uint32_t CachingAllocator::make_pool() {
 }
 
 void CachingAllocator::release_pool(uint32_t pool) noexcept {
+  const waits::Deferred told_after_the_lock;
   const std::scoped_lock lock(mutex_);
   for (auto& [key, home] : homes_)
     if (home.pool == pool) home.closing = true;
@@ -581,6 +589,7 @@ Stats CachingAllocator::stats() {
           .system_requests = system_requests_,
           .waiting = waiting_bytes_,
           .segments = segment_count_,
+          .cache_bound = bound_,
           .retries = retries_};
 }
 

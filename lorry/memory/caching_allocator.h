@@ -48,6 +48,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "lorry/base/waits.h"
 #include "lorry/memory/allocate.h"
 #include "lorry/memory/blocks.h"
 #include "lorry/memory/memory.h"
@@ -66,6 +67,8 @@ class Provider {
   /// Returns to the system the pages of `page` bytes that lie wholly within the memory. Returns their number of bytes;
   /// 0 if the provider does not support this. The address range stays; the contents are lost.
   virtual int64_t discard(void* /*data*/, int64_t /*bytes*/, int64_t /*page*/) noexcept { return 0; }
+  /// Whether give_back and wait make the host wait for a device.
+  virtual bool waits_for_device() const { return false; }
   /// Whether the process may use `bytes` more, with `reserved` reserved. Called before take, and before discarded pages
   /// are used again.
   virtual bool has_room(int64_t /*bytes*/, int64_t /*reserved*/) { return true; }

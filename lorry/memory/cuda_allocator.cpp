@@ -6,6 +6,7 @@
 
 #include "lorry/base/env.h"
 #include "lorry/base/modes.h"
+#include "lorry/base/waits.h"
 #include "lorry/device/cuda/capture.h"
 #include "lorry/device/cuda/launch.h"
 #include "lorry/device/cuda/runtime.h"
@@ -47,7 +48,10 @@ class CudaProvider : public Provider {
   }
   void wait(Stream stream, void* event) noexcept override {
     const cuda::DeviceGuard guard(stream.device.index, std::nothrow);
-    if (guard.holds()) succeeded(cudaEventSynchronize(static_cast<cudaEvent_t>(event)));
+    const waits::Reason reason(waits::Wait::memory);
+    if (guard.holds())
+      waits::around_noexcept("the host waited for an event",
+                             [&] { succeeded(cudaEventSynchronize(static_cast<cudaEvent_t>(event))); });
   }
   void recycle(Stream stream, void* event) noexcept override {
     try {
@@ -57,6 +61,7 @@ class CudaProvider : public Provider {
       if (guard.holds()) succeeded(cudaEventDestroy(static_cast<cudaEvent_t>(event)));
     }
   }
+  bool waits_for_device() const override { return true; }
   bool capturing(Stream stream) noexcept override { return stream.device.is_cuda() && cuda::capturing(stream); }
   void fill(void* data, unsigned char value, int64_t bytes, Stream stream) noexcept override {
     const cuda::DeviceGuard guard(stream.device.index, std::nothrow);
@@ -65,6 +70,7 @@ class CudaProvider : public Provider {
   bool holds(const void* data, unsigned char value, int64_t bytes, Stream stream) noexcept override {
     const cuda::DeviceGuard guard(stream.device.index, std::nothrow);
     if (!guard.holds()) return true;
+    const waits::Reason reason(waits::Wait::memory);
     constexpr int64_t kPiece = 1 << 20;
     const std::unique_ptr<unsigned char[]> host(new (std::nothrow) unsigned char[kPiece]);
     if (host == nullptr) return true;
@@ -72,7 +78,10 @@ class CudaProvider : public Provider {
       const int64_t piece = std::min(kPiece, bytes - at);
       const char* const from = static_cast<const char*>(data) + at;
       if (!succeeded(cuda::try_copy(host.get(), kCPU, from, stream.device, piece, stream))) return true;
-      if (!succeeded(cudaStreamSynchronize(cuda::handle(stream)))) return true;
+      bool done = false;
+      waits::around_noexcept("the host waited for a stream",
+                             [&] { done = succeeded(cudaStreamSynchronize(cuda::handle(stream))); });
+      if (!done) return true;
       if (!std::all_of(host.get(), host.get() + piece, [value](unsigned char byte) { return byte == value; }))
         return false;
     }
@@ -107,8 +116,11 @@ class DeviceProvider : public CudaProvider {
     const cuda::DeviceGuard guard(device_, std::nothrow);
     const cuda::Unrestricted scope(guard);
     if (!guard.holds()) return;
-    succeeded(cudaDeviceSynchronize());
-    succeeded(cudaFree(data));
+    const waits::Reason reason(waits::Wait::memory);
+    waits::around_noexcept("the host waited for a device, to free memory", [&] {
+      succeeded(cudaDeviceSynchronize());
+      succeeded(cudaFree(data));
+    });
   }
 
  protected:
@@ -130,7 +142,11 @@ class ManagedProvider final : public DeviceProvider {
     const cudaError_t error = cudaMallocManaged(&data, static_cast<size_t>(bytes));
     if (or_null(error, data, "cudaMallocManaged") == nullptr) return nullptr;
     const Stream stream{{DeviceType::cuda, static_cast<int8_t>(device_)}};
-    if (succeeded(cuda::try_fill_bytes(stream, data, 0, bytes)) && succeeded(cudaDeviceSynchronize())) return data;
+    const waits::Reason reason(waits::Wait::memory);
+    bool done = succeeded(cuda::try_fill_bytes(stream, data, 0, bytes));
+    waits::around_noexcept("the host waited for a device, whose memory was taken",
+                           [&] { done = succeeded(cudaDeviceSynchronize()) && done; });
+    if (done) return data;
     give_back(data, bytes);
     return nullptr;
   }
@@ -152,7 +168,10 @@ class PinnedProvider final : public CudaProvider {
   void give_back(void* data, int64_t) noexcept override {
     const cuda::DeviceGuard guard(cuda::device_in_use(), std::nothrow);
     const cuda::Unrestricted scope(guard);
-    if (guard.holds()) succeeded(cudaFreeHost(data));
+    const waits::Reason reason(waits::Wait::memory);
+    if (guard.holds())
+      waits::around_noexcept("the host waited for a device, to free pinned memory",
+                             [&] { succeeded(cudaFreeHost(data)); });
   }
 };
 

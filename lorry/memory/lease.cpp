@@ -39,6 +39,7 @@ void* CachingAllocator::lease(const void* address, LeaseState& lease, uint32_t b
 }
 
 void CachingAllocator::end_lease(void* data, LeaseState& lease) noexcept {
+  const waits::Deferred told_after_the_lock;
   const std::scoped_lock lock(mutex_);
   const auto end = [&](Block& block) {
     if (block.data != data) return false;

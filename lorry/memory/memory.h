@@ -19,10 +19,11 @@ struct Stats {
   int64_t reserved = 0;        ///< taken from the system: allocated plus cached
   int64_t peak_reserved = 0;
   int64_t live_blocks = 0;
-  int64_t system_requests = 0;  ///< how often the system was asked: constant in a steady state
-  int64_t waiting = 0;          ///< released, but work on another stream may still use it
-  int64_t segments = 0;         ///< number of pieces of memory taken from the system
-  int64_t retries = 0;          ///< how often the cache was emptied because the system had no memory left
+  int64_t system_requests = 0;      ///< how often the system was asked: constant in a steady state
+  int64_t waiting = 0;              ///< released, but work on another stream may still use it
+  int64_t segments = 0;             ///< number of pieces of memory taken from the system
+  int64_t cache_bound = INT64_MAX;  ///< set_cache_bound; INT64_MAX: no bound
+  int64_t retries = 0;              ///< how often the cache was emptied because the system had no memory left
   /// The share of reserved memory that no tensor holds.
   double fragmentation() const {
     return reserved == 0 ? 0.0 : 1.0 - static_cast<double>(allocated) / static_cast<double>(reserved);

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "lorry/base/modes.h"
+#include "lorry/base/waits.h"
 #include "lorry/device/cpu/team.h"
 #include "lorry/device/runtime.h"
 #include "lorry/memory/allocate.h"
@@ -59,6 +60,8 @@ void upload(void* to, Device device, const void* from, int64_t bytes, Stream str
     read(staging.data(), source, bytes);
     return staging.enqueue(target, device, bytes, stream);
   }
+  const waits::Reason reason(waits::Wait::from_host);
+  if (bytes > kChunksInFlight * kUploadChunk) waits::expect(waits::Wait::from_host);
   std::optional<Slot> slots[kChunksInFlight];
   int next = 0;
   for (int64_t at = 0; at < bytes; at += kUploadChunk, next = (next + 1) % kChunksInFlight) {

@@ -1,6 +1,7 @@
 #include "lorry/ops/copy.h"
 
 #include "lorry/base/events.h"
+#include "lorry/base/waits.h"
 #include "lorry/device/device.h"
 #include "lorry/memory/allocate.h"
 #include "lorry/memory/upload.h"
@@ -30,6 +31,9 @@ Tensor transferred(const Tensor& x, Device device, bool non_blocking) {
     auto memory = Storage::allocate(device, x.nbytes());
     return Tensor(make_counted<detail::TensorNode>(std::move(memory), layout, 0, x.dtype()));
   }
+  const waits::Wait wait = device.is_cpu() ? waits::Wait::to_host : waits::Wait::from_host;
+  const waits::Reason reason(wait);
+  if (!non_blocking && (device.is_cpu() || (dense && x.is_pinned()))) waits::expect(wait);
   if (!dense)
     events::emit(events::Kind::hidden_copy, "to",
                  x.is_pinned() ? "a pinned source that is not dense becomes a pageable copy"
@@ -229,8 +233,9 @@ Scalar Tensor::item() const {
   const Running running("item");
   require<ShapeError>(checked("item").numel == 1, "not a single element; got {}; expected a tensor of one element",
                       *this);
-  announce_host_read(*this);
+  announce_host_read(*this, waits::Wait::value);
   const ModeScope quiet(0, kListenerModes);
+  const waits::Reason reason(device().is_cuda() ? waits::Wait::value : waits::Wait::none);
   const Tensor host = to(kCPU);  // waits for the device
   if (is_floating(dtype())) return *static_cast<const double*>(host.to(kF64).data_ptr());
   if (dtype() == kBool) return *static_cast<const uint8_t*>(host.data_ptr()) != 0;
@@ -241,8 +246,9 @@ template <class T>
 std::vector<T> Tensor::to_vector() const {
   const Running running("to_vector");
   require<ValueError>(defined(), "the tensor is undefined; expected a tensor");
-  announce_host_read(*this);
+  announce_host_read(*this, waits::Wait::elements);
   const ModeScope quiet(0, kListenerModes);
+  const waits::Reason reason(waits::Wait::elements);
   const Tensor row_major = to(kCPU).to(dtype_of<T>).contiguous();
   // memory from elsewhere may hold any byte as true
   using Stored = std::conditional_t<std::is_same_v<T, bool>, uint8_t, T>;

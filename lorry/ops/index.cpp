@@ -174,7 +174,7 @@ Tensor nonzero(const Tensor& x) {
   const Running running("nonzero");
   require_defined(x, "x");
   // for the size of the result
-  announce_host_read(x, "use nonzero_static(x, size), whose result has as many rows as you say");
+  announce_host_read(x, waits::Wait::size, "use nonzero_static(x, size), whose result has as many rows as you say");
   return door::call(Op::nonzero, {&x}, [&] {
     const Tensor from = x.contiguous();
     const auto& kernels = *backend(x).indexing;

@@ -7,6 +7,7 @@
 #include <array>
 #include <optional>
 
+#include "lorry/base/waits.h"
 #include "lorry/device/capture.h"
 #include "lorry/formula/philox.h"
 #include "lorry/kernels/matmul.h"
@@ -33,11 +34,13 @@ Tensor embed(const Tensor& source, const Dims& sizes, const View& view);
 /// Gives x itself other sizes over the same elements in the same order, as squeeze_ and unsqueeze_ do. Throws
 /// ShapeError where the strides do not allow it.
 const Tensor& view_in_place(const Tensor& x, const Dims& sizes);
-/// Tells listeners that the host is about to read x (tensor/facts.h). Throws CaptureError where calls are captured;
-/// the remedy is what to do instead.
-inline void announce_host_read(const Tensor& x, std::string_view remedy = "read it after a replay, or compute on") {
+/// Tells listeners that the host is about to read x (tensor/facts.h). wait: what for. Throws CaptureError where calls
+/// are captured, the remedy is what to do instead; and SynchronisationError where this thread forbids such waits.
+inline void announce_host_read(const Tensor& x, waits::Wait wait,
+                               std::string_view remedy = "read it after a replay, or compute on") {
   if (device::is_captured()) [[unlikely]]
     device::refuse_capture("item", fmt::format("the host reads {}", x), remedy);
+  waits::expect(wait, !x.device().is_cuda());
   if (detail::facts_heard()) [[unlikely]]
     detail::announce_fact({.fact = Fact::host_read, .storage = x.storage().id(), .tensor = &x});
 }

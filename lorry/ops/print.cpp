@@ -145,8 +145,9 @@ struct Writer {
 
 std::string values_text(const Tensor& x, int indent) {
   if (x.numel() == 0) return "[]";
-  announce_host_read(x);
+  announce_host_read(x, waits::Wait::elements);
   const ModeScope quiet(0, kListenerModes);
+  const waits::Reason reason(waits::Wait::elements);
   const Tensor host = x.detach().to(kCPU);
   const bool summarise = x.numel() > kPrintThreshold;
   const Reader reader(host);

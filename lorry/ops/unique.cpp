@@ -16,7 +16,7 @@ namespace {
 
 Unique unique_elements(const Tensor& x, bool return_inverse, bool return_counts) {
   require<ShapeError>(x.numel() <= UINT32_MAX, "too many elements; got {}; expected fewer than 2^32", x);
-  announce_host_read(x);  // for the size of the results
+  announce_host_read(x, waits::Wait::size);  // for the size of the results
   const auto all = door::call(
       Op::unique, {&x},
       [&] {

@@ -117,7 +117,7 @@ void Assembly::add(ThreadLog& log) {
   });
   log.waits.for_each([&](const LoggedWait& w) {
     const auto [path, line] = numbers.places[w.place];
-    made_.waits.push_back({scale_.since_start(w.begin), scale_.since_start(w.end), thread, span_of(numbers, w.span),
+    made_.waits.push_back({scale_.since_start(w.begin), scale_.since_start(w.end), thread, w.why, span_of(numbers, w.span),
                            numbers.names[w.name], numbers.names[w.text], path, line});
   });
   log.gaps.for_each([&](const LoggedGap& g) {

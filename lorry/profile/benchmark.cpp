@@ -16,7 +16,10 @@ constexpr double kLeastGpuSample = 0.004;
 
 namespace detail {
 
-BenchmarkResult benchmark(const Calls& calls, const BenchmarkOptions& options, bool has_setup) {
+namespace {
+
+/// Checks the options and returns how long to measure.
+Sampling sampling_of(const BenchmarkOptions& options, bool has_setup) {
   device::require_device(options.device, "benchmark");
   for (const auto& [name, seconds] :
        {std::pair("warmup_s", options.warmup_s), {"sample_s", options.sample_s}, {"total_s", options.total_s}})
@@ -26,15 +29,27 @@ BenchmarkResult benchmark(const Calls& calls, const BenchmarkOptions& options, b
   for (const auto& [name, count] : {std::pair("min_samples", options.min_samples), {"max_inputs", options.max_inputs}})
     require<ValueError>(count > 0, "benchmark: {} is too small; got {}; expected 1 or more", name, count);
 
-  const bool on_cpu = !options.device.is_cuda();
-  const Sampling sampling{.warmup_s = options.warmup_s,
-                          .sample_s = on_cpu ? options.sample_s : std::max(options.sample_s, kLeastGpuSample),
-                          .total_s = options.total_s,
-                          .min_samples = options.min_samples,
-                          .max_calls_per_sample = has_setup ? options.max_inputs : std::numeric_limits<int64_t>::max()};
-  return take_samples(calls, sampling, {.seconds = steady_seconds, .synchronize = [&] {
-                                          if (!on_cpu) device::synchronize(options.device);
-                                        }});
+  return {.warmup_s = options.warmup_s,
+          .sample_s = options.device.is_cuda() ? std::max(options.sample_s, kLeastGpuSample) : options.sample_s,
+          .total_s = options.total_s,
+          .min_samples = options.min_samples,
+          .max_calls_per_sample = has_setup ? options.max_inputs : std::numeric_limits<int64_t>::max()};
+}
+
+Instruments instruments_of(Device device) {
+  return {.seconds = steady_seconds, .synchronize = [device] {
+            if (device.is_cuda()) device::synchronize(device);
+          }};
+}
+
+}  // namespace
+
+BenchmarkResult benchmark(const Calls& calls, const BenchmarkOptions& options, bool has_setup) {
+  return take_samples(calls, sampling_of(options, has_setup), instruments_of(options.device));
+}
+
+PairResult benchmark_pair(const Calls& first, const Calls& second, const BenchmarkOptions& options) {
+  return take_pairs(first, second, sampling_of(options, false), instruments_of(options.device));
 }
 
 }  // namespace detail

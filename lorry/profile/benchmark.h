@@ -37,17 +37,33 @@ inline BenchmarkOptions first_call(Device device) {
 namespace detail {
 /// Throws ValueError for invalid options, DeviceError for a device that does not exist.
 BenchmarkResult benchmark(const Calls& calls, const BenchmarkOptions& options, bool has_setup);
+PairResult benchmark_pair(const Calls& first, const Calls& second, const BenchmarkOptions& options);
+/// Calls of f, as the samplers take them. f must outlive them.
+template <class F>
+Calls calls_of(F& f) {
+  return {.run = [&f](int64_t count) {
+    for (int64_t i = 0; i < count; ++i) f();
+  }};
+}
 }  // namespace detail
 
 /// Measures a call of fn(). Throws ValueError for invalid options, DeviceError for a device that does not exist, and
 /// the errors of fn.
 template <class F>
 requires std::invocable<F&> BenchmarkResult benchmark(F&& fn, const BenchmarkOptions& options = {}) {
-  return detail::benchmark({.run =
-                                [&](int64_t count) {
-                                  for (int64_t i = 0; i < count; ++i) fn();
-                                }},
-                           options, false);
+  return detail::benchmark(detail::calls_of(fn), options, false);
+}
+
+/// Measures first() and second() side by side. Samples of the two alternate, so a clock that changes or another program
+/// that starts meets both, and each pair of neighbouring samples gives a ratio and a difference. Both are warmed up;
+/// options.total_s is the time for both together. Throws the errors of benchmark, and those of both.
+///
+///   const profile::PairResult r = profile::benchmark_pair([&] { eager(x); }, [&] { compiled(x); });
+///   fmt::print("{:.2f} of the time ({:.2f} to {:.2f})\n", r.ratio, r.ratio_low, r.ratio_high);
+template <class F, class G>
+requires std::invocable<F&> && std::invocable<G&> PairResult benchmark_pair(F&& first, G&& second,
+                                                                            const BenchmarkOptions& options = {}) {
+  return detail::benchmark_pair(detail::calls_of(first), detail::calls_of(second), options);
 }
 
 /// Measures a call of fn(input). Each call gets an input of its own, made by setup() before the clock starts and

@@ -18,7 +18,8 @@
 
 namespace lorry::profile {
 
-/// Rates are medians of calls that were waited for. 0: does not apply to the device, or was not measured.
+/// Each figure is that of the fastest among a few samples, so that other programs that run meanwhile matter little. All
+/// were waited for. 0: does not apply to the device, or was not measured.
 struct Ceilings {
   Device device;
   std::string name;             ///< the device's: "NVIDIA H200", or the processor's model

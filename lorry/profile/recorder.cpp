@@ -138,7 +138,7 @@ struct RecorderHooks {
     const uint64_t end = ticks();
     LoggedWait wait{.end = end};
     wait.begin = end - static_cast<uint64_t>(static_cast<double>(event.took.count()) * t_recorder->ticks_per_ns());
-    wait.place = log->here();
+    wait.place = log->here(), wait.why = event.wait;
     wait.name = log->name(event.source), wait.text = log->name(event.text);
     wait.span = log->innermost_number();
     log->wait(wait);

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "lorry/base/events.h"
 #include "lorry/base/span.h"
 #include "lorry/layout/device.h"
 #include "lorry/layout/dtype.h"
@@ -105,6 +106,7 @@ struct RuntimeCall {
 struct WaitRecord {
   int64_t begin = 0, end = 0;
   int32_t thread = 0;
+  events::Wait why = events::Wait::none;
   int32_t span = kNone;  ///< the call that waited
   int32_t name = 0;      ///< index into names: the operator
   int32_t text = 0;      ///< index into names: what it waited for

@@ -16,6 +16,20 @@ struct BenchmarkResult {
   int64_t samples = 0, calls_per_sample = 0;
 };
 
+/// Two calls measured side by side, in pairs of neighbouring samples, so that what disturbs the machine disturbs both.
+struct PairResult {
+  BenchmarkResult first, second;
+  /// How many times as long the second takes: the median over the pairs of samples. `ratio_low` to `ratio_high` holds
+  /// the true median with the probability `confidence`, whatever the distribution of the samples.
+  double ratio = 0, ratio_low = 0, ratio_high = 0;
+  /// By how many microseconds a call of the second takes longer, in the same way. Negative: it takes less.
+  double difference_us = 0, difference_low_us = 0, difference_high_us = 0;
+  double confidence = 0;  ///< 0.95 or a little more; with fewer than 6 pairs less, and the interval is all of them
+
+  /// Whether the two differ: 1 lies outside the interval of the ratio.
+  bool differ() const { return ratio_low > 1 || ratio_high < 1; }
+};
+
 namespace detail {
 
 /// How long to measure; see BenchmarkOptions.
@@ -42,6 +56,11 @@ struct Instruments {
 double steady_seconds();
 
 BenchmarkResult take_samples(const Calls& calls, const Sampling& sampling, const Instruments& instruments);
+
+/// Takes samples of both in turn for sampling.total_s together; sampling.min_samples is the number of pairs. Which of
+/// the two comes first alternates.
+PairResult take_pairs(const Calls& first, const Calls& second, const Sampling& sampling,
+                      const Instruments& instruments);
 
 }  // namespace detail
 }  // namespace lorry::profile

@@ -55,6 +55,7 @@ struct LoggedPart {
 struct LoggedWait {
   uint64_t begin = 0, end = 0;
   uint32_t span = 0, place = 0, name = 0, text = 0;
+  events::Wait why = events::Wait::none;
 };
 
 /// Time between two spans in which the thread called nothing. Only gaps of kLongGap ticks and more are logged.

@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "lorry/base/events.h"
+#include "lorry/base/waits.h"
 #include "lorry/device/stream.h"
 
 namespace lorry::replay::detail {
@@ -16,6 +17,7 @@ double time_call(Policy policy, Device device, const Call& call) {
   constexpr double kTotal = 3000;
   const bool together = policy == Policy::throughput;
   const size_t least = together ? 3 : 5;
+  const waits::Reason reason(waits::Wait::setup);
   const auto time = [&](size_t calls) {
     const auto start = std::chrono::steady_clock::now();
     for (size_t i = 0; i < calls; ++i) call();

@@ -6,6 +6,7 @@
 #include <ranges>
 #include <thread>
 
+#include "lorry/base/waits.h"
 #include "lorry/device/fence.h"
 #include "lorry/ops/ops.h"
 #include "lorry/replay/bucket.h"
@@ -128,6 +129,7 @@ void Buckets::State::step(const F& work) {
   else if (device.is_cuda())
     fence(caller, own);
   const auto end = [&] {
+    const waits::Reason reason(waits::Wait::setup);
     if (on_thread)
       own.synchronize();
     else if (device.is_cuda())

@@ -6,6 +6,7 @@
 
 #include "lorry/base/events.h"
 #include "lorry/base/span.h"
+#include "lorry/base/waits.h"
 #include "lorry/device/capture.h"
 #include "lorry/device/fence.h"
 #include "lorry/device/work_graph.h"
@@ -173,6 +174,7 @@ void Graph::State::prepare() {
 }
 
 void Graph::State::rebuild() {
+  const waits::Reason reason(waits::Wait::setup);
   if (device.is_cuda()) last.synchronize();
   outputs.clear(), host_written.clear(), followed.clear();
   work.reset();
@@ -254,6 +256,7 @@ Graph::State::~State() {
   if (work == nullptr || !device.is_cuda()) return;
   try {  // leased memory may be used by others once the last replay is done
     const device::NotCaptured outside;
+    const waits::Reason reason(waits::Wait::memory);
     last.synchronize();
   } catch (const std::exception&) {
     // The device has had a fault, which every later call reports.

@@ -74,6 +74,51 @@ class Figures(CommandTest):
         self.assertEqual((first.pop("cached"), second.pop("cached")), (False, True))
         self.assertEqual(first, second)
 
+    def test_info_says_who_uses_the_memory(self):
+        memory = self.figures("info")["memory"]["cpu"]
+        self.assertGreater(memory["rest_of_process_bytes"], 1 << 20)
+        self.assertGreater(memory["total_bytes"], memory["free_bytes"])
+        self.assertGreater(memory["cache_bound_bytes"], 0)
+        self.assertNotIn("context_s", memory)
+
+    def test_stages_of_a_call_are_differences_of_calls(self):
+        figures = self.figures("bench", "overhead", "--quiet", "--filter", "stage")
+        rows = {row["case"]: row for row in figures["results"]}
+        self.assertNotIn("difference_us", rows["stage: kernel"])
+        stages = ("checks and layout", "allocation", "gradient", "announcement")
+        self.assertEqual(set(rows), {"stage: kernel", *(f"stage: {name}" for name in stages)})
+        for name in stages:
+            row = rows[f"stage: {name}"]
+            self.assertLessEqual(row["difference_low_us"], row["difference_us"])
+            self.assertLessEqual(row["difference_us"], row["difference_high_us"])
+            self.assertTrue(row["compared_with"])
+
+    def report(self, name, **medians):
+        row = {"suite": "s", "implementation": "lorry", "device": "cpu", "dtype": "f32"}
+        rows = [{**row, "case": case, "median_us": us, "min_us": 0.9 * us, "p90_us": 1.1 * us}
+                for case, us in medians.items()]
+        (self.path / name).write_text(json.dumps({"schema": 1, "machine": {"cpu": name}, "results": rows}))
+        return name
+
+    def test_two_reports_are_compared(self):
+        old, new = self.report("old.json", a=1.0, b=1.0, c=1.0), self.report("new.json", a=2.0, b=1.05, d=1.0)
+        done = self.run_lorry("bench", "--compare", old, new, "--json", "found.json")
+        self.assertTrue(done.out.startswith("machine      cpu: old.json before, new.json now"), done.out)
+        found = json.loads((self.path / "found.json").read_text())
+        self.assertEqual([(row["case"], row["verdict"]) for row in found["cases"]], [("a", "slower"), ("b", "same")])
+        self.assertEqual([row["case"] for row in found["only_old"] + found["only_new"]], ["c", "d"])
+        self.run_lorry("bench", "--compare", old, new, "--fail-above", 150)
+        self.refused("bench", "--compare", old, new, "--fail-above", 50, says=("slower by 100.0 %",))
+        self.run_lorry("bench", "--compare", old, new, "--fail-above", 50, "--filter", "b")
+
+    def test_what_is_no_report_is_refused(self):
+        old = self.report("old.json", a=1.0)
+        (self.path / "bad.json").write_text("{")
+        self.refused("bench", "--compare", old, "bad.json", says=("'bad.json' is no report", "it is no JSON"))
+        self.refused("bench", "--compare", old, "absent.json", says=("absent.json",))
+        for arguments in (["--compare", old], ["--compare", old, old, "overhead"], ["overhead", "--fail-above", 5]):
+            self.run_lorry("bench", *arguments, status=2)
+
     def test_an_operator_stands_beside_the_copy_of_as_many_bytes(self):
         figures = self.figures("bench", "memory", "--quiet", "--filter", "8192 x 3072")
         rows = {row["case"]: row for row in figures["results"]}

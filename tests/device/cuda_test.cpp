@@ -99,34 +99,6 @@ TEST_F(Cuda, an_event_says_that_the_host_waits) {
   EXPECT_EQ(heard.count(events::Kind::synchronisation, "nonzero"), 1);
 }
 
-TEST(Events, come_when_a_wait_is_over_and_says_how_long_it_took) {
-  using Clock = std::chrono::steady_clock;
-  bool waited = false;
-  std::vector<std::chrono::nanoseconds> took;
-  const events::Handler before = events::set_handler([&](const events::Event& event) {
-    EXPECT_TRUE(waited);
-    took.push_back(event.took);
-  });
-  std::chrono::nanoseconds least{};
-  const auto wait = [&] {
-    const auto start = Clock::now();
-    while (Clock::now() - start < std::chrono::microseconds(50)) {
-    }
-    waited = true;
-    least = Clock::now() - start;
-  };
-  events::emit_after(events::Kind::synchronisation, "here", "waits", wait);
-  ASSERT_EQ(took.size(), 1u);
-  EXPECT_GE(took[0], least);
-  const auto fail = [&] {
-    wait();
-    throw CudaError("the wait met with a fault");
-  };
-  EXPECT_THROW(events::emit_after(events::Kind::synchronisation, "here", "waits", fail), CudaError);
-  EXPECT_EQ(took.size(), 2u) << "a wait that throws has taken time too";
-  events::set_handler(before);
-}
-
 TEST_F(Cuda, an_event_says_that_the_stream_is_done) {
   const Tensor busy = zeros({64 << 20}, {.device = kGpu});
   const Event done(kGpu);

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "lorry/base/modes.h"
+#include "lorry/base/waits.h"
 #include "tests/memory/simulated_device.h"
 #include "tests/memory/units.h"
 #include "tests/support/message.h"
@@ -302,6 +303,39 @@ TEST(CachingAllocator, short_of_memory_it_gives_back_what_is_free_and_waits_for_
   s.device.use(s.first, a, 90 * kMB, 3);
   EXPECT_EQ(s.allocator.stats().retries, 1);
   s.release(a, 90 * kMB);
+}
+
+TEST(CachingAllocator, waits_for_the_device_are_told_when_the_allocator_can_be_used_again) {
+  Setting s(100 * kMB);
+  std::vector<events::Wait> told;
+  const events::Handler before = events::set_handler([&](const events::Event& event) {
+    told.push_back(event.wait);
+    s.release(s.allocate(64, s.first), 64);  // would hang if the lock were held
+  });
+  s.release(s.allocate(60 * kMB, s.first), 60 * kMB);
+  s.allocator.empty_cache();
+  EXPECT_EQ(told, std::vector{events::Wait::memory});
+  told.clear();
+  s.release(s.allocate(60 * kMB, s.first), 60 * kMB);
+  s.release(s.allocate(80 * kMB, s.first), 80 * kMB);
+  EXPECT_EQ(told, std::vector{events::Wait::out_of_memory});
+  events::set_handler(before);
+}
+
+TEST(CachingAllocator, a_forbidden_wait_for_memory_throws_and_the_next_call_works) {
+  Setting s(100 * kMB);
+  s.release(s.allocate(60 * kMB, s.first), 60 * kMB);
+  const Running running("matmul");
+  {
+    const waits::RuleScope rule({.policy = waits::Policy::forbid});
+    const std::string text = test::message<SynchronisationError>([&] { s.allocate(80 * kMB, s.first); });
+    EXPECT_TRUE(text.starts_with("matmul: the host would wait for the device because the device's memory is full"))
+        << text;
+    s.release(s.allocate(50 * kMB, s.first), 50 * kMB);
+    s.allocator.empty_cache();  // waits and must not fail
+  }
+  EXPECT_EQ(s.allocator.stats().reserved, 0);
+  s.release(s.allocate(80 * kMB, s.first), 80 * kMB);
 }
 
 TEST(CachingAllocator, out_of_memory_names_operator_request_figures_and_the_ten_largest_and_the_next_call_works) {

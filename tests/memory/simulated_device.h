@@ -145,7 +145,12 @@ class SimulatedDevice {
       ADD_FAILURE() << "the simulated address space is full";
       return nullptr;
     }
+    bool waits_for_device() const override { return true; }
     void give_back(void* data, int64_t bytes) noexcept override {
+      const waits::Reason reason(waits::Wait::memory);
+      waits::around_noexcept("the host waited for a simulated device", [&] { wait_and_free(data, bytes); });
+    }
+    void wait_and_free(void* data, int64_t bytes) {
       const std::scoped_lock lock(d_.mutex_);
       for (auto& [handle, queue] : d_.queues_) {
         EXPECT_FALSE(queue.capturing) << "waited for the device during a capture";

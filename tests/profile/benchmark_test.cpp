@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "lorry/base/error.h"
@@ -122,6 +123,93 @@ TEST(Benchmark, what_sets_up_a_call_is_not_timed) {
   EXPECT_EQ(result.calls_per_sample, 6);
   EXPECT_EQ(most, 6);
   EXPECT_EQ(inputs, 0);
+}
+
+/// Calls that take the seconds that next() says.
+template <class F>
+detail::Calls taking(Machine& machine, F next) {
+  return {.run = [&machine, next](int64_t n) mutable {
+    for (; n > 0; --n) machine.call(next(), 0);
+  }};
+}
+
+TEST(BenchmarkPair, samples_alternate_and_each_has_its_own_number_of_calls) {
+  Machine machine;
+  std::string order;
+  const detail::Calls first{.run = [&](int64_t n) {
+    order += 'a';
+    for (; n > 0; --n) machine.call(0.5, 0);
+  }};
+  const detail::Calls second{.run = [&](int64_t n) {
+    order += 'b';
+    for (; n > 0; --n) machine.call(0.125, 0);
+  }};
+  const PairResult result = detail::take_pairs(
+      first, second, {.warmup_s = 1, .sample_s = 2, .total_s = 0, .min_samples = 4, .max_calls_per_sample = kNoLimit},
+      machine.instruments());
+  EXPECT_EQ(order.substr(order.size() - 8), "abbaabba");
+  EXPECT_EQ(result.first.samples, 4);
+  EXPECT_EQ(result.second.samples, 4);
+  EXPECT_EQ(result.first.calls_per_sample, 4);
+  EXPECT_EQ(result.second.calls_per_sample, 16);
+  EXPECT_EQ(result.first.median_us, 0.5e6);
+  EXPECT_EQ(result.second.median_us, 0.125e6);
+  EXPECT_EQ(result.ratio, 0.25);
+  EXPECT_EQ(result.ratio_low, 0.25);
+  EXPECT_EQ(result.ratio_high, 0.25);
+  EXPECT_EQ(result.difference_us, -0.375e6);
+  EXPECT_TRUE(result.differ());
+}
+
+TEST(BenchmarkPair, a_machine_that_slows_down_changes_both_and_not_their_ratio) {
+  Machine machine;
+  double a = 1, b = 2;
+  const PairResult result = detail::take_pairs(
+      taking(machine, [&] { return a *= 1.5; }), taking(machine, [&] { return b *= 1.5; }),
+      {.warmup_s = 0, .sample_s = 1, .total_s = 0, .min_samples = 20, .max_calls_per_sample = kNoLimit},
+      machine.instruments());
+  EXPECT_DOUBLE_EQ(result.ratio, 2);
+  EXPECT_DOUBLE_EQ(result.ratio_low, 2);
+  EXPECT_DOUBLE_EQ(result.ratio_high, 2);
+  EXPECT_GT(result.first.p90_us, 100 * result.first.min_us);
+}
+
+TEST(BenchmarkPair, the_interval_is_that_of_the_sign_test) {
+  // The k-th smallest and k-th largest of n hold the median with 1 - 2 P(B < k), B of n tosses of a coin.
+  struct Row {
+    int64_t pairs;
+    int64_t rank;
+    double confidence;
+  };
+  for (const Row& row : {Row{1, 1, 0.0}, Row{5, 1, 0.9375}, Row{6, 1, 0.96875}, Row{9, 2, 0.9609375},
+                         Row{10, 2, 0.978515625}, Row{15, 4, 0.96484375}}) {
+    Machine machine;
+    int64_t next = 0;
+    // The ratios are 1 / pairs, 2 / pairs, ..., 1.
+    const PairResult result = detail::take_pairs(
+        taking(machine, [&] { return static_cast<double>(row.pairs); }),
+        taking(machine, [&] { return static_cast<double>(++next); }),
+        {.warmup_s = 0, .sample_s = 1, .total_s = 0, .min_samples = row.pairs, .max_calls_per_sample = 1},
+        machine.instruments());
+    const double n = static_cast<double>(row.pairs);
+    EXPECT_NEAR(result.confidence, row.confidence, 1e-12) << row.pairs;
+    EXPECT_DOUBLE_EQ(result.ratio_low, static_cast<double>(row.rank) / n) << row.pairs;
+    EXPECT_DOUBLE_EQ(result.ratio_high, static_cast<double>(row.pairs + 1 - row.rank) / n) << row.pairs;
+    EXPECT_DOUBLE_EQ(result.difference_low_us, 1e6 * (static_cast<double>(row.rank) - n)) << row.pairs;
+  }
+}
+
+TEST(BenchmarkPair, calls_of_a_program_can_be_compared) {
+  int64_t first = 0, second = 0;
+  const PairResult result =
+      benchmark_pair([&] { ++first; }, [&] { ++second; }, {.warmup_s = 1e-3, .total_s = 1e-3, .device = kCPU});
+  EXPECT_GT(first, 0);
+  EXPECT_GT(second, 0);
+  EXPECT_EQ(result.first.samples, result.second.samples);
+  EXPECT_LE(result.ratio_low, result.ratio);
+  EXPECT_LE(result.ratio, result.ratio_high);
+  EXPECT_THROW(benchmark_pair([] {}, [] { throw std::runtime_error("as expected"); }), std::runtime_error);
+  EXPECT_THROW(benchmark_pair([] {}, [] {}, {.total_s = -1}), ValueError);
 }
 
 TEST(Benchmark, the_first_call_alone_can_be_measured) {

@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "lorry/base/modes.h"
+#include "lorry/base/waits.h"
 #include "lorry/device/cuda/capture.h"
 #include "lorry/device/cuda/launch.h"
 #include "lorry/device/cuda/runtime.h"
@@ -28,6 +29,7 @@ AssertSlot* assert_slot(int device) {
     // Zeroed on a stream of its own, because a capture may forbid the default stream.
     const OwnedStream stream(Device{DeviceType::cuda, static_cast<int8_t>(device)});
     fill_bytes(stream, claim, 0, sizeof(uint32_t));
+    const waits::Reason once_a_device(waits::Wait::setup);
     stream.synchronize();
     detail::g_assert_slots[device].store(slot, std::memory_order_release);
   });

@@ -9,6 +9,7 @@
 
 #include "lorry/base/env.h"
 #include "lorry/base/modes.h"
+#include "lorry/base/waits.h"
 #include "lorry/device/cuda/capture.h"
 #include "lorry/device/cuda/device_assert.h"
 #include "lorry/device/cuda/driver.h"
@@ -190,8 +191,10 @@ void detail::failed(cudaError_t error, const char* call) {
 }
 
 void detail::wait_after_launch(Stream stream) {
-  if (capturing(stream)) return;  // nothing runs, and waiting would invalidate the capture
-  check(cudaStreamSynchronize(handle(stream)), "cudaStreamSynchronize");
+  if (capturing(stream)) return;                  // nothing runs, and waiting would invalidate the capture
+  const waits::Reason asked(waits::Wait::asked);  // by CUDA_LAUNCH_BLOCKING
+  waits::around("the host waited for a launch",
+                [&] { check(cudaStreamSynchronize(handle(stream)), "cudaStreamSynchronize"); });
   throw_assert(stream.device.index);
 }
 

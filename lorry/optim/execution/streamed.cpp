@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "lorry/base/waits.h"
 #include "lorry/device/device.h"
 #include "lorry/formula/quantize.h"
 #include "lorry/ops/creation.h"
@@ -83,6 +84,7 @@ void StreamedStep::point_into_slots(int arrays) {
 
 StreamedStep::~StreamedStep() {
   try {  // events do not take errors that kernels report away from the next call
+    const waits::Reason reason(waits::Wait::memory);
     all_done_.synchronize();
     for (const OwnedStream* stream : {&in_, &out_}) {  // if a step threw
       out_done_.record(*stream);

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <new>
 
+#include "lorry/base/waits.h"
 #include "lorry/device/stream.h"
 #include "lorry/memory/allocate.h"
 
@@ -33,6 +34,7 @@ class HostReadback {
   int64_t* words() const { return words_; }
   /// Waits for the stream, and returns what the kernels wrote.
   const int64_t* wait() {
+    const waits::Reason reason(waits::Wait::size);
     stream_.synchronize();
     waited_ = true;
     return words_;

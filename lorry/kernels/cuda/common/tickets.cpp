@@ -3,6 +3,7 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "lorry/base/waits.h"
 #include "lorry/device/capture.h"
 #include "lorry/device/cuda/capture.h"
 #include "lorry/device/cuda/launch.h"
@@ -53,6 +54,7 @@ class StreamCounters {
     // On a stream of its own, because a capture may forbid the default stream.
     const OwnedStream stream(device);
     lorry::cuda::fill_bytes(stream, memory, 0, kBytes);
+    const waits::Reason once_a_device(waits::Wait::setup);
     stream.synchronize();
     return static_cast<uint32_t*>(memory);
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "lorry/base/waits.h"
 #include "lorry/device/cuda/runtime.h"
 #include "lorry/kernels/cuda/common/scratch.h"
 #include "lorry/kernels/cuda/matmul/matmul_plan.h"
@@ -46,7 +47,10 @@ Algorithm fastest_algorithm(MatmulPlan& plan, const Problem& part, Stream stream
     Stream stream;
     ~Wait() {
       const lorry::cuda::DeviceGuard guard(stream.device.index, std::nothrow);
-      if (guard.holds()) cudaStreamSynchronize(lorry::cuda::handle(stream));
+      const waits::Reason once_a_shape(waits::Wait::setup);
+      if (guard.holds())
+        waits::around_noexcept("the host waited for a stream",
+                               [&] { cudaStreamSynchronize(lorry::cuda::handle(stream)); });
     }
   } wait{aside};
 

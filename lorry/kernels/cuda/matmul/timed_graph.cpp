@@ -1,5 +1,6 @@
 #include "lorry/kernels/cuda/matmul/timed_graph.h"
 
+#include "lorry/base/waits.h"
 #include "lorry/device/cuda/launch.h"
 
 namespace lorry::kernels::cuda {
@@ -37,6 +38,7 @@ std::vector<std::vector<double>> time_in_turns(const std::vector<TimedGraph>& gr
       if (round >= 0) marks.emplace_back(stream.device, true).record(stream);
     }
   }
+  const waits::Reason once_a_shape(waits::Wait::setup);
   stream.synchronize();
   std::vector<std::vector<double>> samples(graphs.size());
   for (size_t i = 0; i < marks.size(); i += 2)
