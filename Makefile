@@ -33,6 +33,7 @@ demo:
 	@tools/demo $(LORRY)
 
 test: build
+	@tools/install-deps tests || true  # profile.perfetto is skipped then
 	ctest --preset release
 
 # Each prints what it finds; the tests of the checks are among those of `make test`.

@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <functional>
 #include <map>
+#include <queue>
 
 #include "lorry/base/error.h"
 #include "lorry/profile/text_writer.h"
@@ -14,20 +16,84 @@
 namespace lorry::profile {
 namespace {
 
-constexpr int kDeviceProcess = 0;           ///< GPUs are the processes 0, 1, ...
-constexpr int64_t kLaneStride = 1'000'000;  ///< of work that overlaps on one stream: lanes beside it
+/// More than any number of a process, thread or stream.
+constexpr int64_t kBeyondNumbers = 10'000'000;
 
-/// Keeps slices of one track nested: clocks of different sources differ by fractions of a microsecond, and viewers drop
-/// what overlaps. Slices come in the order of their beginnings.
+/// A slice of a thread: a span, or a wait or a call of CUDA's runtime, which are timed by other clocks than spans are.
+struct Slice {
+  enum Kind { span, wait, call } kind;
+  size_t index;
+  int64_t begin, end;
+
+  /// Follows the other: begins later, or inside it.
+  bool operator>(const Slice& x) const { return begin != x.begin ? begin > x.begin : end < x.end; }
+};
+
+/// Puts slices of one track in order so that they nest, for viewers drop what overlaps. Spans nest and are kept as they
+/// are. Waits and calls give way to them: clocks differ by fractions of a microsecond.
 class Nesting {
  public:
-  /// The end of the slice, cut where the slice around it ends.
-  int64_t clip(int64_t begin, int64_t end) {
-    while (!ends_.empty() && ends_.back() <= begin) ends_.pop_back();
-    if (!ends_.empty()) end = std::min(end, ends_.back());
-    ends_.push_back(end);
-    return end;
+  explicit Nesting(std::vector<Slice> others) : others_(std::greater<>(), std::move(others)) {}
+
+  /// Spans come in the order of their beginnings, a span after the one around it.
+  void add_span(const Slice& span) {
+    add_others_before(span.begin);
+    close(span.begin);
+    while (!open_.empty() && at(open_.back()).kind != Slice::span && at(open_.back()).end < span.end) {
+      at(open_.back()).end = span.begin;
+      open_.pop_back();
+    }
+    append(span);
   }
+  /// All slices, in the order of their beginnings, a slice after the one around it.
+  std::vector<Slice> finish() {
+    add_others_before(INT64_MAX);
+    return std::move(slices_);
+  }
+
+ private:
+  Slice& at(size_t i) { return slices_[i]; }
+  void append(const Slice& slice) {
+    open_.push_back(slices_.size());
+    slices_.push_back(slice);
+  }
+  void close(int64_t time) {
+    while (!open_.empty() && at(open_.back()).end <= time) open_.pop_back();
+  }
+  void add_others_before(int64_t time) {
+    while (!others_.empty() && others_.top().begin < time) {
+      Slice x = others_.top();
+      others_.pop();
+      close(x.begin);
+      if (open_.empty() || at(open_.back()).end >= x.end) {
+        append(x);
+      } else if (at(open_.back()).kind == Slice::span) {  // it began when that span had ended
+        x.begin = at(open_.back()).end;
+        others_.push(x);
+      } else {
+        x.end = at(open_.back()).end;
+        append(x);
+      }
+    }
+  }
+
+  std::priority_queue<Slice, std::vector<Slice>, std::greater<>> others_;  ///< that are not added yet, by beginning
+  std::vector<Slice> slices_;
+  std::vector<size_t> open_;  ///< those that have not ended, by index
+};
+
+/// Tracks side by side, for what may overlap.
+class Lanes {
+ public:
+  /// The first lane that is free from `begin` on; it is taken until `end`.
+  size_t take(int64_t begin, int64_t end) {
+    size_t lane = 0;
+    while (lane < ends_.size() && ends_[lane] > begin) ++lane;
+    if (lane == ends_.size()) ends_.push_back(0);
+    ends_[lane] = end;
+    return lane;
+  }
+  size_t count() const { return ends_.size(); }
 
  private:
   std::vector<int64_t> ends_;
@@ -59,6 +125,7 @@ class Writer {
     for (size_t i = 0; i < r_.incomplete.size(); ++i) out_ << (i > 0 ? ", " : "") << json_string(r_.incomplete[i]);
     out_ << "],\n\"traceEvents\": [";
     write_labels();
+    call_places_.resize(r_.calls.size());
     for (size_t t = 0; t < r_.threads.size(); ++t) write_thread(static_cast<int32_t>(t));
     write_unrecorded_calls();
     write_device();
@@ -87,6 +154,8 @@ class Writer {
            << ", \"args\": {\"" << (std::strstr(what, "sort") != nullptr ? "sort_index" : "name") << "\": " << json
            << "}}";
   }
+  /// GPUs are the processes 0, 1, ..., unless this process has such a number itself, as in a container.
+  int64_t process_of(int device) const { return device + (r_.process <= INT8_MAX ? kBeyondNumbers : 0); }
   void write_labels() {
     label("process_name", r_.process, 0, "\"lorry\"");
     for (const ThreadRecord& thread : r_.threads)
@@ -94,24 +163,25 @@ class Writer {
     std::map<int, bool> devices;
     for (const DeviceRecord& x : r_.device) devices[x.device] = true;
     for (const auto& [device, used] : devices)
-      label("process_name", kDeviceProcess + device, 0, fmt::format("\"cuda:{}\"", device)),
-          label("process_sort_index", kDeviceProcess + device, 0, fmt::format("{}", 5000000 + device));
+      label("process_name", process_of(device), 0, fmt::format("\"cuda:{}\"", device)),
+          label("process_sort_index", process_of(device), 0, fmt::format("{}", 5000000 + device));
   }
 
   TextWriter& slice(std::string_view category, std::string_view name, int64_t process, int64_t thread, int64_t begin,
                     int64_t end) {
     next() << "{\"ph\": \"X\", \"cat\": \"" << category << "\", \"name\": " << name << ", \"pid\": " << process
            << ", \"tid\": " << thread << ", \"ts\": ";
-    out_.microseconds(begin) << ", \"dur\": ";
-    return out_.microseconds(end - begin);
+    const int64_t shown = std::max<int64_t>(end, 0) - std::max<int64_t>(begin, 0);
+    time(begin) << ", \"dur\": ";
+    return out_.microseconds(shown);
   }
+  /// Viewers drop what is before 0: what went on already when the session began, begins with it.
+  TextWriter& time(int64_t ns) { return out_.microseconds(std::max<int64_t>(ns, 0)); }
 
-  void write_span(size_t i, Nesting& nesting) {
-    const SpanRecord& x = r_.spans[i];
-    const int64_t thread = r_.threads[static_cast<size_t>(x.thread)].id;
-    slice(category(x.kind), names_[static_cast<size_t>(x.name)], r_.process, thread, x.begin,
-          nesting.clip(x.begin, x.end))
-        << ", \"args\": {\"External id\": " << i + 1;
+  void write_span(const Slice& place, int64_t thread) {
+    const SpanRecord& x = r_.spans[place.index];
+    slice(category(x.kind), names_[static_cast<size_t>(x.name)], r_.process, thread, place.begin, place.end)
+        << ", \"args\": {\"External id\": " << place.index + 1;
     if (x.path != 0) out_ << ", \"Module\": " << paths_[static_cast<size_t>(x.path)];
     if (x.line != 0) out_ << ", \"Line\": " << lines_[static_cast<size_t>(x.line)];
     if (x.bytes != 0) out_ << ", \"Bytes\": " << x.bytes;
@@ -121,75 +191,79 @@ class Writer {
     if (x.operands != kNone) out_ << operands_[static_cast<size_t>(x.operands)];
     out_ << "}}";
   }
-  void write_call(const RuntimeCall& x, int64_t thread, Nesting& nesting) {
-    slice("cuda_runtime", names_[static_cast<size_t>(x.name)], r_.process, thread, x.begin,
-          nesting.clip(x.begin, x.end))
+  void write_call(const Slice& place, int64_t thread) {
+    const RuntimeCall& x = r_.calls[place.index];
+    call_places_[place.index] = {thread, place.begin};
+    slice("cuda_runtime", names_[static_cast<size_t>(x.name)], r_.process, thread, place.begin, place.end)
         << ", \"args\": {\"correlation\": " << x.correlation;
     if (x.span != kNone) out_ << ", \"External id\": " << x.span + 1;
     out_ << "}}";
   }
-  void write_wait(const WaitRecord& x, int64_t thread, Nesting& nesting) {
-    slice("cuda_sync", names_[static_cast<size_t>(x.text)], r_.process, thread, x.begin, nesting.clip(x.begin, x.end))
+  void write_wait(const Slice& place, int64_t thread) {
+    const WaitRecord& x = r_.waits[place.index];
+    slice("cuda_sync", names_[static_cast<size_t>(x.text)], r_.process, thread, place.begin, place.end)
         << ", \"args\": {\"Operator\": " << names_[static_cast<size_t>(x.name)];
     if (x.span != kNone) out_ << ", \"External id\": " << x.span + 1;
     if (x.line != 0) out_ << ", \"Line\": " << lines_[static_cast<size_t>(x.line)];
     out_ << "}}";
   }
 
-  /// Everything on one thread, merged by time.
+  /// A wait or call, moved into the span that made it.
+  template <class Record>
+  Slice inside_span(Slice::Kind kind, size_t index, const Record& x) const {
+    Slice slice{kind, index, x.begin, std::max(x.begin, x.end)};
+    if (x.span == kNone || r_.spans[static_cast<size_t>(x.span)].thread != x.thread) return slice;
+    const SpanRecord& span = r_.spans[static_cast<size_t>(x.span)];
+    const int64_t duration = std::min(slice.end - slice.begin, span.duration());
+    slice.begin = std::clamp(slice.begin, span.begin, span.end - duration);
+    slice.end = slice.begin + duration;
+    return slice;
+  }
   void write_thread(int32_t thread) {
-    struct Item {
-      int64_t begin, end;
-      int what;
-      size_t index;
-    };
-    std::vector<Item> items;
-    for (size_t i = 0; i < r_.spans.size(); ++i)
-      if (r_.spans[i].thread == thread) items.push_back({r_.spans[i].begin, r_.spans[i].end, 0, i});
-    for (size_t i = 0; i < r_.waits.size(); ++i) {
-      if (r_.waits[i].thread != thread) continue;
-      // A wait is timed by another clock than the call that waits.
-      const int32_t span = r_.waits[i].span;
-      const int64_t from = span != kNone ? r_.spans[static_cast<size_t>(span)].begin : INT64_MIN;
-      items.push_back({std::max(r_.waits[i].begin, from), r_.waits[i].end, 1, i});
-    }
+    std::vector<Slice> others;
+    for (size_t i = 0; i < r_.waits.size(); ++i)
+      if (r_.waits[i].thread == thread) others.push_back(inside_span(Slice::wait, i, r_.waits[i]));
     for (size_t i = 0; i < r_.calls.size(); ++i)
-      if (r_.calls[i].thread == thread) items.push_back({r_.calls[i].begin, r_.calls[i].end, 2, i});
-    std::stable_sort(items.begin(), items.end(), [](const Item& a, const Item& b) {
-      return a.begin != b.begin ? a.begin < b.begin : a.end > b.end;
-    });
+      if (r_.calls[i].thread == thread) others.push_back(inside_span(Slice::call, i, r_.calls[i]));
+    Nesting nesting(std::move(others));
+    for (size_t i = 0; i < r_.spans.size(); ++i)
+      if (r_.spans[i].thread == thread) nesting.add_span({Slice::span, i, r_.spans[i].begin, r_.spans[i].end});
     const int64_t id = r_.threads[static_cast<size_t>(thread)].id;
-    Nesting nesting;
-    for (const Item& item : items) {
-      if (item.what == 0) write_span(item.index, nesting);
-      if (item.what == 1) write_wait(r_.waits[item.index], id, nesting);
-      if (item.what == 2) write_call(r_.calls[item.index], id, nesting);
+    for (const Slice& x : nesting.finish()) {
+      if (x.kind == Slice::span) write_span(x, id);
+      if (x.kind == Slice::wait) write_wait(x, id);
+      if (x.kind == Slice::call) write_call(x, id);
     }
   }
+  /// Calls of threads that are not recorded: which of them made a call is not known.
   void write_unrecorded_calls() {
-    Nesting nesting;
-    for (const RuntimeCall& x : r_.calls)
-      if (x.thread == kNone) write_call(x, kLaneStride, nesting);
+    std::vector<size_t> calls;
+    for (size_t i = 0; i < r_.calls.size(); ++i)
+      if (r_.calls[i].thread == kNone) calls.push_back(i);
+    std::ranges::stable_sort(calls, {}, [&](size_t i) { return r_.calls[i].begin; });
+    Lanes lanes;
+    for (const size_t i : calls) {
+      const size_t known = lanes.count(), lane = lanes.take(r_.calls[i].begin, r_.calls[i].end);
+      const int64_t track = kBeyondNumbers + static_cast<int64_t>(lane);
+      if (lane == known) label("thread_name", r_.process, track, "\"other threads\"");
+      write_call({Slice::call, i, r_.calls[i].begin, r_.calls[i].end}, track);
+    }
   }
 
-  /// The first lane of the stream that is free.
-  int64_t lane_of(const DeviceRecord& x) {
-    std::vector<int64_t>& lanes = lanes_[{x.device, x.stream}];
-    size_t lane = 0;
-    while (lane < lanes.size() && lanes[lane] > x.begin) ++lane;
-    const int64_t track = x.stream + kLaneStride * static_cast<int64_t>(lane);
-    if (lane == lanes.size()) {
-      lanes.push_back(0);
-      label("thread_name", kDeviceProcess + x.device, track,
+  /// The track of a kernel, copy or fill: that of its stream, or one beside it while the stream does something else.
+  int64_t track_of(const DeviceRecord& x) {
+    Lanes& lanes = lanes_[{x.device, x.stream}];
+    const size_t known = lanes.count(), lane = lanes.take(x.begin, x.end);
+    const int64_t track = x.stream + kBeyondNumbers * static_cast<int64_t>(lane);
+    if (lane == known)
+      label("thread_name", process_of(x.device), track,
             json_string(lane == 0 ? fmt::format("stream {}", x.stream)
                                   : fmt::format("stream {}, at the same time", x.stream)));
-    }
-    lanes[lane] = x.end;
     return track;
   }
   void write_device() {
     for (const DeviceRecord& x : r_.device) {
-      const int64_t track = lane_of(x), process = kDeviceProcess + x.device;
+      const int64_t track = track_of(x), process = process_of(x.device);
       const char* const what = x.work == DeviceWork::kernel ? "kernel"
                                : x.work == DeviceWork::copy ? "gpu_memcpy"
                                                             : "gpu_memset";
@@ -206,10 +280,10 @@ class Writer {
         out_ << ", \"bytes\": " << x.bytes;
       out_ << "}}";
       if (x.call == kNone) continue;
-      const RuntimeCall& call = r_.calls[static_cast<size_t>(x.call)];
-      const int64_t thread = call.thread == kNone ? kLaneStride : r_.threads[static_cast<size_t>(call.thread)].id;
-      flow("s", x.correlation, r_.process, thread, call.begin);
-      flow("f", x.correlation, process, track, x.begin);
+      // Every arrow has a number of its own: a graph's launch has many, and a viewer would draw the first.
+      const auto [thread, begin] = call_places_[static_cast<size_t>(x.call)];
+      flow("s", ++flows_, r_.process, thread, begin);
+      flow("f", flows_, process, track, x.begin);
     }
   }
   /// The operator, module and line that a kernel belongs to.
@@ -219,11 +293,11 @@ class Writer {
     if (origin.path != 0) out_ << ", \"Module\": " << paths_[static_cast<size_t>(origin.path)];
     if (origin.line != 0) out_ << ", \"Line\": " << lines_[static_cast<size_t>(origin.line)];
   }
-  void flow(std::string_view phase, uint32_t id, int64_t process, int64_t thread, int64_t time) {
+  void flow(std::string_view phase, int64_t id, int64_t process, int64_t thread, int64_t when) {
     next() << "{\"ph\": \"" << phase << "\", \"id\": " << id
            << ", \"cat\": \"ac2g\", \"name\": \"ac2g\", \"pid\": " << process << ", \"tid\": " << thread
            << ", \"ts\": ";
-    out_.microseconds(time) << (phase == "f" ? ", \"bp\": \"e\"}" : "}");
+    time(when) << (phase == "f" ? ", \"bp\": \"e\"}" : "}");
   }
 
   /// Memory in use, as a counter of each allocator.
@@ -234,7 +308,7 @@ class Writer {
       in_use[x.allocator] += x.bytes;
       const std::string& name = names_[static_cast<size_t>(x.allocator)];
       next() << "{\"ph\": \"C\", \"name\": " << name << ", \"pid\": " << r_.process << ", \"ts\": ";
-      out_.microseconds(x.time) << ", \"args\": {\"bytes in use\": " << in_use[x.allocator] << "}}";
+      time(x.time) << ", \"args\": {\"bytes in use\": " << in_use[x.allocator] << "}}";
     }
   }
 
@@ -242,7 +316,9 @@ class Writer {
   TextWriter& out_;
   bool first_ = true;
   std::vector<std::string> names_, paths_, lines_, operands_;
-  std::map<std::pair<int, int32_t>, std::vector<int64_t>> lanes_;  ///< by device and stream: the ends of lanes
+  std::vector<std::pair<int64_t, int64_t>> call_places_;  ///< of calls as written: thread and beginning
+  std::map<std::pair<int, int32_t>, Lanes> lanes_;        ///< by device and stream
+  int64_t flows_ = 0;
 };
 
 [[noreturn]] void refuse(const std::string& path, int error) {
