@@ -9,7 +9,7 @@
 #include "lorry/bench/compare.h"
 #include "lorry/cli/output.h"
 #include "lorry/cli/report.h"
-#include "lorry/cli/units.h"
+#include "lorry/base/units.h"
 #include "lorry/io/file.h"
 
 namespace lorry::cli {
