@@ -31,6 +31,7 @@
 #include "lorry/optim/optimizers.h"
 #include "lorry/optim/schedule.h"
 #include "lorry/profile/benchmark.h"
+#include "lorry/profile/lossy.h"
 #include "lorry/replay/bucket_options.h"
 #include "lorry/replay/buckets.h"
 #include "lorry/replay/graph.h"

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <optional>
+#include <tuple>
 
 #include "lorry/device/capture.h"
 #include "lorry/formula/philox.h"
@@ -41,6 +42,11 @@ inline void announce_host_read(const Tensor& x, std::string_view remedy = "read 
   if (detail::facts_heard()) [[unlikely]]
     detail::announce_fact({.fact = Fact::host_read, .storage = x.storage().id(), .tensor = &x});
 }
+
+// ---- ranges ---------------------------------------------------------------------------------------------------------
+
+/// aminmax over several dimensions; none: all.
+std::tuple<Tensor, Tensor> aminmax_over(const Tensor& x, const Dims& dims, bool keepdim);
 
 // ---- products -------------------------------------------------------------------------------------------------------
 
