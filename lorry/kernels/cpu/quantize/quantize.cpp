@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <vector>
 
 #include "lorry/device/cpu/team.h"
 #include "lorry/formula/quantize.h"
@@ -77,20 +78,27 @@ constexpr std::array<float, kBlock> kOnes = [] {
   return ones;
 }();
 
+/// 1 / scale of each channel, computed once although every row needs them.
+std::vector<float> inverses_of(const LinearCodes& args, int64_t channels) {
+  std::vector<float> inverses(static_cast<size_t>(channels), 1.0f);
+  if (args.scale != nullptr)
+    for (size_t i = 0; i < inverses.size(); ++i) inverses[i] = 1 / args.scale[i];
+  return inverses;
+}
+
 void quantize(const LinearCodes& args, Stream) {
   const CodeRuns& runs = code_runs();
   const auto format = static_cast<size_t>(args.format);
   const Rows rows(args.codes);
+  const std::vector<float> inverses = inverses_of(args, rows.channels);
   rows.for_each_block([&](int64_t at, int64_t n, int64_t channel) {
     float buffer[kBlock];
     const float* const from = load(args.x, at, n, buffer);
     uint8_t* const to = args.codes.as<uint8_t>() + at;
     const int32_t* const zeros = args.zero_point ? args.zero_point + channel : kNoZeroPoints;
-    const auto inverse = [&](int64_t i) { return args.scale ? 1 / args.scale[channel + i] : 1.0f; };
-    if (!rows.each) return runs.encode[format](from, to, n, inverse(0), zeros[0]);
-    float inverses[kBlock];
-    for (int64_t i = 0; i < n; ++i) inverses[i] = inverse(i);
-    runs.encode_each[format](from, to, n, inverses, zeros);
+    const float* const inverse = inverses.data() + channel;
+    rows.each ? runs.encode_each[format](from, to, n, inverse, zeros)
+              : runs.encode[format](from, to, n, *inverse, zeros[0]);
   });
 }
 

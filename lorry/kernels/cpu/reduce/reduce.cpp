@@ -167,8 +167,12 @@ struct RangePolicy {
   }
 
   void column(Cell* cells, const C* block, int64_t stride, int64_t rows, int64_t n, int64_t) const {
-    for (int64_t r = 0; r < rows; ++r)
-      for (int64_t i = 0; i < n; ++i) combine(cells[i], {block[r * stride + i], block[r * stride + i]});
+    C low[1024], high[1024];  // the driver's tile
+    std::fill(low, low + n, identity().smallest);
+    std::fill(high, high + n, identity().largest);
+    smallest_.column(low, block, stride, rows, n);
+    largest_.column(high, block, stride, rows, n);
+    for (int64_t i = 0; i < n; ++i) combine(cells[i], {low[i], high[i]});
   }
 
   void combine(Cell& into, const Cell& from) const {
