@@ -132,10 +132,10 @@ void require_scheme(const QuantScheme& scheme) {
   require<ValueError>(scheme.kind <= QuantScheme::e5m2,
                       "no such scheme; got number {}; expected int8_symmetric, int8_affine, block8, e4m3 or e5m2",
                       static_cast<int>(scheme.kind));
-  require<ValueError>(!scheme.dim || is_int8(scheme), "only int8 has channels; got {}, dim {}; leave dim out",
-                      to_string(scheme), *scheme.dim);
-  require<ValueError>(!scheme.scaled || format_of(scheme) != CodeFormat::int8,
-                      "only e4m3 and e5m2 are scaled or not; got {}; leave `scaled` out", to_string(scheme));
+  if (scheme.dim && !is_int8(scheme))
+    raise<ValueError>("only int8 has channels; got {}; leave dim out", to_string(scheme));
+  if (scheme.scaled && format_of(scheme) == CodeFormat::int8)
+    raise<ValueError>("only e4m3 and e5m2 are scaled or not; got {}; leave `scaled` out", to_string(scheme));
 }
 
 }  // namespace
