@@ -36,7 +36,8 @@ void copy_along_k(Problem& p, Operand x, int64_t lines, int64_t line_stride, int
 
 bool multiply_copies(Problem p, Stream stream) {
   if (p.m % 4 != 0 || p.m * p.n * p.k < kWorthCopies) return false;
-  events::emit(events::Kind::hidden_copy, "int8_matmul", "an operand is not contiguous along the inner dimension");
+  events::emit(events::Kind::hidden_copy, "int8_matmul",
+               "an operand is not contiguous along the inner dimension, or that is no multiple of 4");
   const int64_t padded = (p.k + kRunOfBytes - 1) / kRunOfBytes * kRunOfBytes;
   const Scratch a(p.batches() * p.m * padded, stream), b(p.batches() * p.n * padded, stream);
   copy_along_k(p, kA, p.m, p.row[kA], p.column[kA], padded, a, stream);
