@@ -1,5 +1,5 @@
-// From a slow program to a fast one: a training step as it is often first written, what the profiler says of it, and the
-// step with its advice taken.
+// From a slow program to a fast one: a training step as it is often first written, what the profiler says of it, and
+// the step with its advice taken.
 #include <cstdio>
 
 #include "lorry/lorry.h"
@@ -15,8 +15,7 @@ struct Net : nn::Layer<Net> {
 /// Targets are written element by element, the loss is put together from operators, and the momentum is a loop.
 void slow_step(Net& net, const Tensor& x, const std::vector<int64_t>& labels, std::vector<Tensor>& momentum) {
   const Tensor targets = zeros({x.size(0), 10});
-  for (size_t i = 0; i < labels.size(); ++i)
-    targets.select(0, static_cast<int64_t>(i)).select(0, labels[i]).fill_(1);
+  for (size_t i = 0; i < labels.size(); ++i) targets.select(0, static_cast<int64_t>(i)).select(0, labels[i]).fill_(1);
   const Tensor loss = -(targets * log_softmax(net(x), 1)).sum({1}).mean();
   loss.backward();
   const NoGrad no_grad;
@@ -45,9 +44,10 @@ double ten_steps(const char* name, Step&& step) {
     step();
   }
   const profile::Recording recording = session.stop();
-  std::printf("---- %s ----\n%s\n%s", name,
-              profile::to_string(profile::table(recording, {.sort_by = profile::SortBy::self_cpu, .row_limit = 6})).c_str(),
-              profile::to_string(profile::diagnose(recording)).c_str());
+  std::printf(
+      "---- %s ----\n%s\n%s", name,
+      profile::to_string(profile::table(recording, {.sort_by = profile::SortBy::self_cpu, .row_limit = 6})).c_str(),
+      profile::to_string(profile::diagnose(recording)).c_str());
   return static_cast<double>(recording.duration) / 1e6;
 }
 

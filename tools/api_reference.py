@@ -34,6 +34,7 @@ OPERATORS = (
     ("Matrix products, attention, embedding", "",
      ("ops/matmul.h", "ops/batch_invariant.h", "ops/attention.h", "ops/rotary.h", "ops/embedding.h")),
     ("Generation", "", ("ops/paged_attention.h", "ops/tokens.h")),
+    ("Compression", "[compression.md](compression.md) says what each scheme is for.", ("ops/quantize.h",)),
     ("Losses and dropout", "", ("ops/loss.h", "ops/dropout.h")),
 )
 OTHERS = (
@@ -77,7 +78,10 @@ OTHERS = (
         "",
         ("device/device.h", "device/stream.h", "memory/memory.h", "device/cpu/team.h", "base/events.h"),
     ),
-    ("Measuring", "", ("profile/benchmark.h", "profile/sampling.h", "profile/ceilings.h", "profile/sync.h")),
+    ("Measuring", "", ("profile/benchmark.h", "profile/sampling.h", "profile/ceilings.h")),
+    ("Profiling", "", ("profile/session.h", "profile/table.h", "profile/diagnose.h", "profile/memory_timeline.h",
+                       "profile/chrome_trace.h", "profile/sync.h")),
+    ("Compression", "", ("profile/lossy.h",)),
     ("DLPack", "", ("tensor/dlpack.h",)),
 )
 # Headers that lorry.h includes and whose names are listed elsewhere: lists of other headers, and second names (below).
@@ -216,7 +220,7 @@ SENTENCES = {
 # Composed of other operators, but nothing of a gradient comes through.
 NO_GRADIENT = set("""
     empty_like zeros_like ones_like full_like rand_like randn_like randint_like one_hot isclose argsort
-    unique_consecutive normal nonzero_static_with_count
+    unique_consecutive normal nonzero_static_with_count quantize int8_linear
     """.split())
 
 

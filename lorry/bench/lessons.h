@@ -22,9 +22,9 @@ namespace lorry::bench::lessons {
 
 /// What this device was measured to reach, per microsecond. A rate that was not measured is missing or 0.
 struct Ceilings {
-  double copy_bytes = 0;                          ///< a microsecond, read and written by a large copy within the device's memory
-  std::map<std::string, double> flops;            ///< of a large square product, by dtype
-  double call_us = 0;                             ///< microseconds of the smallest call: one element, in place
+  double copy_bytes = 0;                ///< a microsecond, read and written by a large copy within the device's memory
+  std::map<std::string, double> flops;  ///< of a large square product, by dtype
+  double call_us = 0;                   ///< microseconds of the smallest call: one element, in place
   double to_device_bytes = 0, to_host_bytes = 0;  ///< between pinned host memory and a GPU
   std::string error = {};                         ///< why a rate is missing: the device's memory was too small
 };

@@ -3,55 +3,15 @@
 // cache rotate over several tensors.
 
 #include "lorry/autograd/grad_mode.h"
+#include "lorry/bench/memory_cases.h"
 #include "lorry/bench/suites.h"
 #include "lorry/nn/layers.h"
 #include "lorry/ops/ops.h"
-#include "lorry/profile/ceilings.h"
 
 namespace lorry::bench {
 namespace {
 
 using profile::do_not_optimize;
-
-class MemoryCases {
- public:
-  explicit MemoryCases(const Filter& filter) : filter_(filter) {}
-
-  /// A copy between host and device, which is bound by the link and not by the device's memory.
-  template <class F>
-  void add_transfer(const char* name, DType dtype, int64_t bytes, F&& call) {
-    if (filter_(name)) rows_.push_back(row(name, dtype, bytes, call));
-  }
-  /// A call that moves `bytes`.
-  template <class F>
-  void add(const char* name, DType dtype, int64_t bytes, F&& call) {
-    if (!filter_(name)) return;
-    rows_.push_back(row(name, dtype, bytes, call));
-    rows_.back().ratio_to_ceiling = static_cast<double>(bytes) / rows_.back().time.median_us / copies_.of(bytes);
-  }
-  /// A call that moves few bytes: call(input) over a rotation of inputs made by make().
-  template <class Make, class F>
-  void add_rotating(const char* name, DType dtype, int64_t bytes, Make&& make, F&& call) {
-    if (!filter_(name)) return;
-    profile::Rotation inputs(make, bytes);
-    add(name, dtype, bytes, [&] { call(inputs.next()); });
-  }
-  std::vector<Result> rows() const { return rows_; }
-
- private:
-  template <class F>
-  static Result row(const char* name, DType dtype, int64_t bytes, F&& call) {
-    return {.suite = "memory",
-            .name = name,
-            .time = profile::benchmark(call, {.device = default_device()}),
-            .dtype = std::string(lorry::name(dtype)),
-            .bytes = bytes};
-  }
-
-  const Filter& filter_;
-  profile::CopyRate copies_{default_device()};
-  std::vector<Result> rows_;
-};
 
 void add_rotary(MemoryCases& suite) {
   const int64_t texts = default_device().is_cpu() ? 4 : 64, heads = 16, d = 64;
@@ -75,7 +35,7 @@ std::vector<Result> memory_suite(const Filter& filter) {
   const NoGrad no_grad;
   // Much larger than the caches of either device.
   const int64_t rows = default_device().is_cpu() ? 4096 : 16384, columns = 4096, n = rows * columns;
-  MemoryCases suite(filter);
+  MemoryCases suite("memory", filter);
   const Tensor x = randn({rows, columns}), y = randn({rows, columns}), out = empty({rows, columns});
   const Tensor half = x.to(kBF16), other_half = y.to(kBF16), half_out = empty({rows, columns}, {.dtype = kBF16});
   const Tensor weight = randn({columns}), bias = randn({columns}), grad = randn({rows, columns});

@@ -9,12 +9,11 @@ constexpr auto kMatmulCeiling = matmul_ceiling_suite;
 constexpr std::nullptr_t kMatmulCeiling = nullptr;
 #endif
 
-constexpr Suite kSuites[] = {{"compile", compile_suite},         {"foreach", foreach_suite},
-                             {"generate", generate_suite},       {"matmul", matmul_suite},
-                             {"matmul_ceiling", kMatmulCeiling}, {"memory", memory_suite},
-                             {"operators", operators_suite},     {"optim", optim_suite},
-                             {"overhead", overhead_suite},       {"replay", replay_suite},
-                             {"transfers", transfers_suite}};
+constexpr Suite kSuites[] = {
+    {"compile", compile_suite},   {"foreach", foreach_suite},     {"generate", generate_suite},
+    {"lossy", lossy_suite},       {"matmul", matmul_suite},       {"matmul_ceiling", kMatmulCeiling},
+    {"memory", memory_suite},     {"operators", operators_suite}, {"optim", optim_suite},
+    {"overhead", overhead_suite}, {"replay", replay_suite},       {"transfers", transfers_suite}};
 
 }  // namespace
 

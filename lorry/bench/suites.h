@@ -18,6 +18,7 @@ using Filter = std::function<bool(const std::string& name)>;
 std::vector<Result> compile_suite(const Filter& filter);
 std::vector<Result> foreach_suite(const Filter& filter);
 std::vector<Result> generate_suite(const Filter& filter);
+std::vector<Result> lossy_suite(const Filter& filter);
 std::vector<Result> matmul_suite(const Filter& filter);
 std::vector<Result> matmul_ceiling_suite(const Filter& filter);
 std::vector<Result> memory_suite(const Filter& filter);

@@ -6,10 +6,10 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "lorry/base/units.h"
 #include "lorry/bench/compare.h"
 #include "lorry/cli/output.h"
 #include "lorry/cli/report.h"
-#include "lorry/base/units.h"
 #include "lorry/io/file.h"
 
 namespace lorry::cli {

@@ -6,9 +6,9 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "lorry/base/units.h"
 #include "lorry/bench/lessons/json.h"
 #include "lorry/bench/lessons/page.h"
-#include "lorry/base/units.h"
 #include "lorry/cli/commands.h"
 #include "lorry/cli/output.h"
 #include "lorry/cli/progress.h"

@@ -106,6 +106,9 @@ struct Arguments {
   std::variant<InfoOptions, TrainOptions, GenerateOptions, BenchOptions, LessonsOptions, ProfileOptions> command;
 };
 
+/// Exit status after wrong usage.
+inline constexpr int kWrongUsage = 2;
+
 /// Parses a command line. Returns an exit status if there is nothing to run: 0 after --help and --version; 2 after
 /// wrong usage, which has been explained on standard error.
 std::variant<Arguments, int> parse(int argc, const char* const* argv);

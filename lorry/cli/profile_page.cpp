@@ -13,7 +13,8 @@ constexpr const char* kHead = R"(<!doctype html>
 <title>Lorry: a profile</title>
 <style>
 :root{--ink:#222;--paper:#fff;--faint:#666;--rule:#ddd;--bar:#0072b2;--box:#f6f6f4}
-@media(prefers-color-scheme:dark){:root{--ink:#ddd;--paper:#1a1a1a;--faint:#999;--rule:#444;--bar:#56b4e9;--box:#242424}}
+@media(prefers-color-scheme:dark){:root{--ink:#ddd;--paper:#1a1a1a;--faint:#999;--rule:#444;
+--bar:#56b4e9;--box:#242424}}
 body{font:16px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);max-width:60rem;margin:2rem auto;
 padding:0 1rem}
 h1{font-size:1.6rem}h2{font-size:1.2rem;margin-top:2rem;border-bottom:1px solid var(--rule)}

@@ -18,9 +18,10 @@
 
 namespace lorry::kernels {
 
-struct OptimKernels;  // declared in kernels/optim.h, which includes all rules and is rarely needed
-struct PagedKernels;  // declared in kernels/paged.h
-struct TokenKernels;  // declared in kernels/tokens.h
+struct OptimKernels;     // declared in kernels/optim.h, which includes all rules and is rarely needed
+struct PagedKernels;     // declared in kernels/paged.h
+struct QuantizeKernels;  // declared in kernels/quantize.h
+struct TokenKernels;     // declared in kernels/tokens.h
 
 struct Backend {
   const AttentionKernels* attention = nullptr;
@@ -36,6 +37,7 @@ struct Backend {
   const OptimKernels* optim = nullptr;
   const PagedKernels* paged = nullptr;
   const PointwiseKernels* pointwise = nullptr;
+  const QuantizeKernels* quantize = nullptr;
   const RandomKernels* random = nullptr;
   const ReduceKernels* reduce = nullptr;
   const RotaryKernels* rotary = nullptr;

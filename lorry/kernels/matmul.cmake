@@ -1,9 +1,11 @@
 target_sources(lorry_kernels PRIVATE
   common/matmul.cpp
   cpu/matmul/gemm.cpp
+  cpu/matmul/gemm_int8.cpp
   cpu/matmul/gemm_packed.cpp
   cpu/matmul/linear_rows.cpp
   cpu/matmul/matmul.cpp)
+lorry_simd(kernels SOURCES cpu/matmul/gemm_int8_loops.cpp SUFFIX _matmul)
 if(LORRY_WITH_ONEDNN)
   target_sources(lorry_kernels PRIVATE cpu/matmul/gemm_bf16.cpp cpu/matmul/onednn.cpp)
   target_compile_definitions(lorry_kernels PRIVATE LORRY_WITH_ONEDNN=1)
@@ -11,6 +13,7 @@ if(LORRY_WITH_ONEDNN)
 endif()
 lorry_cuda(kernels
   cuda/matmul/cublas_lt.cpp
+  cuda/matmul/int8.cpp
   cuda/matmul/linear_rows.cu
   cuda/matmul/linear_rows_fma.cu
   cuda/matmul/matmul.cpp

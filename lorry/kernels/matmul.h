@@ -86,6 +86,8 @@ struct LinearRowsLimits {
 
 struct MatmulKernels {
   void (*matmul)(const MatmulArgs&, Stream);
+  /// The same for a and b of i8 and an out of i32, with alpha 1 and no c. Sums wrap.
+  void (*int8_matmul)(const MatmulArgs&, Stream);
   void (*linear_rows)(const LinearRowsArgs&, Stream);
   /// Why a product with an epilogue (not none) is not one kernel, as far as can be told without a device; null if it
   /// may be one. Null addresses count as aligned, and c only if it has one. Null: the device has no epilogues.

@@ -10,6 +10,7 @@
 #include "lorry/kernels/common/kernel_table.h"
 #include "lorry/kernels/optim.h"
 #include "lorry/kernels/paged.h"
+#include "lorry/kernels/quantize.h"
 #include "lorry/kernels/tokens.h"
 
 namespace lorry::kernels::meta {
@@ -118,6 +119,7 @@ constexpr Backend kTable{
     .optim = &kOptim,
     .paged = &kFilled<PagedKernels>,
     .pointwise = &kPointwise,
+    .quantize = &kFilled<QuantizeKernels>,
     .random = &kRandom,
     .reduce = &kFilled<ReduceKernels>,
     .rotary = &kFilled<RotaryKernels>,

@@ -12,6 +12,7 @@
 #include "lorry/kernels/common/recorded_rule.h"
 #include "lorry/kernels/optim.h"
 #include "lorry/kernels/paged.h"
+#include "lorry/kernels/quantize.h"
 #include "lorry/kernels/tokens.h"
 
 namespace lorry::kernels {
@@ -26,6 +27,9 @@ void visit(AddressVisitor& v, const NumberSource& x) { v(x.from); }
 void visit(AddressVisitor& v, const RecordedBlocks& x) { v(x.bytes); }
 void visit(AddressVisitor& v, const FoldArgs& x) { v(x.out.data, x.x.data); }
 void visit(AddressVisitor& v, const MomentArgs& x) { v(x.mean.data, x.variance.data, x.x.data); }
+void visit(AddressVisitor& v, const RangeArgs& x) { v(x.smallest.data, x.largest.data, x.x.data); }
+void visit(AddressVisitor& v, const LinearCodes& x) { v(x.codes.data, x.x.data, x.scale, x.zero_point); }
+void visit(AddressVisitor& v, const BlockCodes& x) { v(x.codes.data, x.scales.data, x.x.data); }
 void visit(AddressVisitor& v, const ExtremumArgs& x) { v(x.values.data, x.indices.data, x.x.data); }
 void visit(AddressVisitor& v, const ScanArgs& x) { v(x.out.data, x.x.data); }
 void visit(AddressVisitor& v, const NormArgs& x) {
@@ -508,10 +512,10 @@ const Backend& cpu::recording_table() {
     Backend made = table();
     // A family that is added does not compile without being recorded.
     auto& [attention, copy, creation, foreach, fused, indexing, list_norm, loss, matmul, norm, optim, paged, pointwise,
-           random, reduce, rotary, softmax, sort, tokens] = made;
+           quantize, random, reduce, rotary, softmax, sort, tokens] = made;
     const auto record = [](auto*&... families) { ((families = recorded_form(families)), ...); };
-    record(attention, copy, creation, foreach, indexing, list_norm, loss, matmul, norm, paged, pointwise, random,
-           reduce, rotary, softmax, sort, tokens);
+    record(attention, copy, creation, foreach, indexing, list_norm, loss, matmul, norm, paged, pointwise, quantize,
+           random, reduce, rotary, softmax, sort, tokens);
     optim = &recording_optim(*optim);
     static_cast<void>(fused);  // run() records these
     return made;

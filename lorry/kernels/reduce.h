@@ -30,6 +30,11 @@ struct MomentArgs {
   bool root = false;
 };
 
+/// The smallest and the largest of the reduced elements, of x's dtype. A NaN among them makes both NaN.
+struct RangeArgs {
+  Array smallest, largest, x;
+};
+
 /// The largest (or smallest) of the reduced elements and its position among them, in row-major order. Ties: the first
 /// element wins. A NaN wins over every number. `values` may be absent.
 struct ExtremumArgs {
@@ -47,6 +52,7 @@ struct ScanArgs {
 struct ReduceKernels {
   void (*fold)(const FoldArgs&, const Stream&) = nullptr;
   void (*moments)(const MomentArgs&, const Stream&) = nullptr;
+  void (*range)(const RangeArgs&, const Stream&) = nullptr;
   void (*extremum)(const ExtremumArgs&, const Stream&) = nullptr;
   void (*scan)(const ScanArgs&, const Stream&) = nullptr;
 };

@@ -21,16 +21,6 @@ constexpr int kPatience = 8;                 // an allocation stops polling afte
 int64_t round_up(int64_t bytes, int64_t unit) { return (bytes + unit - 1) & -unit; }
 const char* running() { return running_or(""); }
 
-/// Tells the observer of a block that begins or ends to be in use.
-inline void announce(const std::string& allocator, const Block& block, bool is_allocated) noexcept {
-  const Observer* const observer = detail::g_observer.load(std::memory_order_acquire);
-  if (observer == nullptr) [[likely]]
-    return;
-  const char* const made_by = block.made_by.load(std::memory_order_relaxed);
-  const BlockView view{allocator.c_str(), block.data, block.size, made_by != nullptr ? made_by : ""};
-  is_allocated ? observer->allocated(view) : observer->released(view);
-}
-
 }  // namespace
 
 CachingAllocator::CachingAllocator(std::unique_ptr<Provider> provider, std::string name, Caching caching,
@@ -62,7 +52,7 @@ void* CachingAllocator::allocate(int64_t bytes, Stream stream) {
       if (Block* block = bins->take(small_class(round_up(bytes, policy_.unit)))) {
         block->made_by.store(running(), std::memory_order_relaxed);
         if (bins->count(block->size, 1)) publish(*bins);
-        announce(name_, *block, true);
+        announce_allocated(name_, *block);
         return block->data;
       }
     }
@@ -76,7 +66,7 @@ void CachingAllocator::release(void* data, int64_t bytes) noexcept {
   if (block != nullptr && !block->noted.load(std::memory_order_relaxed)) [[likely]] {
     ThreadBins* bins = t_cache.find(block->home);
     if (bins != nullptr && bins->epoch == epoch_.load(std::memory_order_relaxed)) [[likely]] {
-      announce(name_, *block, false);
+      announce_released(name_, *block);
       block->made_by.store(nullptr, std::memory_order_relaxed);
       if (bins->keep(block)) {
         if (bins->count(-block->size, -1)) {
@@ -152,7 +142,7 @@ void* CachingAllocator::allocate_slowly(int64_t bytes, Stream stream) {
       if (!block->segment->mapped) locate(block);
       block->made_by.store(running(), std::memory_order_relaxed);
       count(block->size, 1);
-      announce(name_, *block, true);
+      announce_allocated(name_, *block);
       keep_within_bound();
     }
   } catch (const std::bad_alloc&) {  // of a header
@@ -312,7 +302,7 @@ void CachingAllocator::release_slowly(Block* block, void* data) noexcept {
     block = found->second;
     located_.erase(found);
   }
-  if (block->made_by.load(std::memory_order_relaxed) != nullptr) announce(name_, *block, false);
+  announce_released(name_, *block);
   if (const char* made_by = block->made_by.exchange(nullptr, std::memory_order_relaxed)) block->was_made_by = made_by;
   for (const Use& use : block->uses)
     if (use.lease != nullptr) use.lease->note_release(*block->was_made_by ? block->was_made_by : "", block->size);
@@ -575,41 +565,6 @@ Home& CachingAllocator::home_of(uint32_t pool, Stream stream) {
     home.pool = pool;
   }
   return home;
-}
-
-Stats CachingAllocator::stats() {
-  for (ThreadBins& bins : t_cache.bins)
-    if (bins.owner == this) publish(bins);
-  const std::scoped_lock lock(mutex_);
-  return {.allocated = allocated_.load(std::memory_order_relaxed),
-          .peak_allocated = peak_allocated_.load(std::memory_order_relaxed),
-          .reserved = reserved_.load(std::memory_order_relaxed),
-          .peak_reserved = peak_reserved_,
-          .live_blocks = live_.load(std::memory_order_relaxed),
-          .system_requests = system_requests_,
-          .waiting = waiting_bytes_,
-          .segments = segment_count_,
-          .cache_bound = bound_,
-          .retries = retries_};
-}
-
-void CachingAllocator::reset_peak() {
-  const Stats now = stats();
-  const std::scoped_lock lock(mutex_);
-  peak_allocated_.store(now.allocated, std::memory_order_relaxed);
-  peak_reserved_ = now.reserved;
-}
-
-std::vector<LiveBlock> CachingAllocator::snapshot() const {
-  std::vector<LiveBlock> blocks;
-  {
-    const std::scoped_lock lock(mutex_);
-    for (const Segment* s = segments_.head; s != nullptr; s = s->next)
-      for (const Block* b = s->first; b != nullptr; b = b->after)
-        if (const char* made_by = b->made_by.load(std::memory_order_relaxed)) blocks.push_back({b->size, made_by});
-  }
-  std::sort(blocks.begin(), blocks.end(), [](const LiveBlock& a, const LiveBlock& b) { return a.bytes > b.bytes; });
-  return blocks;
 }
 
 }  // namespace lorry::memory

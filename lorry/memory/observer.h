@@ -5,6 +5,9 @@
 
 #include <atomic>
 #include <cstdint>
+#include <string>
+
+#include "lorry/memory/blocks.h"
 
 namespace lorry::memory {
 
@@ -30,6 +33,21 @@ inline constinit std::atomic<const Observer*> g_observer{nullptr};
 /// Sets the observer of all allocators; null removes it. Returns the previous one.
 inline const Observer* set_observer(const Observer* observer) noexcept {
   return detail::g_observer.exchange(observer, std::memory_order_acq_rel);
+}
+
+/// For allocators: a block begins to be in use.
+inline void announce_allocated(const std::string& allocator, const Block& block) noexcept {
+  const Observer* const observer = detail::g_observer.load(std::memory_order_acquire);
+  if (observer != nullptr) [[unlikely]]
+    observer->allocated({allocator.c_str(), block.data, block.size, block.made_by.load(std::memory_order_relaxed)});
+}
+/// Its use ends. Does nothing for a block whose made_by is null, because that has been announced.
+inline void announce_released(const std::string& allocator, const Block& block) noexcept {
+  const Observer* const observer = detail::g_observer.load(std::memory_order_acquire);
+  if (observer == nullptr) [[likely]]
+    return;
+  if (const char* const made_by = block.made_by.load(std::memory_order_relaxed))
+    observer->released({allocator.c_str(), block.data, block.size, made_by});
 }
 
 }  // namespace lorry::memory

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <optional>
+#include <tuple>
 
 #include "lorry/base/waits.h"
 #include "lorry/device/capture.h"
@@ -44,6 +45,11 @@ inline void announce_host_read(const Tensor& x, waits::Wait wait,
   if (detail::facts_heard()) [[unlikely]]
     detail::announce_fact({.fact = Fact::host_read, .storage = x.storage().id(), .tensor = &x});
 }
+
+// ---- ranges ---------------------------------------------------------------------------------------------------------
+
+/// aminmax over several dimensions; none: all.
+std::tuple<Tensor, Tensor> aminmax_over(const Tensor& x, const Dims& dims, bool keepdim);
 
 // ---- products -------------------------------------------------------------------------------------------------------
 

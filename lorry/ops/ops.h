@@ -17,6 +17,7 @@
 #include "lorry/ops/paged_attention.h"
 #include "lorry/ops/pointwise.h"
 #include "lorry/ops/promotion.h"
+#include "lorry/ops/quantize.h"
 #include "lorry/ops/random.h"
 #include "lorry/ops/reduce.h"
 #include "lorry/ops/rotary.h"

@@ -91,7 +91,8 @@ void Product::run(const Tensor& out, const Layout& out_layout) const {
     keeps = addend.copy;
     args.c = addend.array;
   }
-  backend(out).matmul->matmul(args, current_stream(out.device()));
+  const kernels::MatmulKernels& products = *backend(out).matmul;
+  (a.dtype() == out.dtype() ? products.matmul : products.int8_matmul)(args, current_stream(out.device()));
 }
 
 }  // namespace lorry

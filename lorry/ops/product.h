@@ -13,7 +13,8 @@ void require_factors(const Tensor& a, const Tensor& b);
 
 /// out = alpha * (a @ b) + beta * c, with shapes already checked. `a` and `b` are matrices as layouts (a vector already
 /// given its second dimension) whose batch dimensions expand to out's; c expands to out, and beta 0 or an undefined c
-/// adds nothing. `out` may have any strides and may overlap any operand.
+/// adds nothing. `out` may have any strides and may overlap any operand. Its dtype is theirs, or i32 for i8 operands
+/// with alpha 1 and no c.
 struct Product {
   const Tensor &a, &b;
   Layout a_layout, b_layout;

@@ -200,6 +200,25 @@ std::tuple<Tensor, Tensor> min(const Tensor& x, int64_t dim, bool keepdim) {
   return {values, indices};
 }
 
+std::tuple<Tensor, Tensor> aminmax_over(const Tensor& x, const Dims& dims, bool keepdim) {
+  const Running running("aminmax");
+  require_defined(x, "x");
+  const Reduced r(x, dims, keepdim);
+  r.require_elements(x);
+  auto [smallest, largest] = door::call(
+      Op::aminmax, {&x},
+      [&] {
+        std::array<Tensor, 2> out{r.result(x, x.dtype()), r.result(x, x.dtype())};
+        backend(x).reduce->range({r.array(out[0]), r.array(out[1]), array(x)}, current_stream(x.device()));
+        return out;
+      },
+      r.dims, keepdim);
+  return {smallest, largest};
+}
+std::tuple<Tensor, Tensor> aminmax(const Tensor& x, std::optional<int64_t> dim, bool keepdim) {
+  return aminmax_over(x, one(dim), keepdim);
+}
+
 Tensor argmax(const Tensor& x, std::optional<int64_t> dim, bool keepdim) {
   const Running running("argmax");
   return position(Op::argmax, x, dim, keepdim, true);
@@ -287,6 +306,11 @@ std::tuple<Tensor, Tensor> min_out(const Tensor& values, const Tensor& indices, 
   const Running running("min");
   return write_out(values, indices, min(x, dim, keepdim));
 }
+std::tuple<Tensor, Tensor> aminmax_out(const Tensor& smallest, const Tensor& largest, const Tensor& x,
+                                       std::optional<int64_t> dim, bool keepdim) {
+  const Running running("aminmax");
+  return write_out(smallest, largest, aminmax(x, dim, keepdim));
+}
 const Tensor& argmax_out(const Tensor& out, const Tensor& x, std::optional<int64_t> dim, bool keepdim) {
   const Running running("argmax");
   return write_out(out, argmax(x, dim, keepdim));
@@ -329,6 +353,9 @@ Tensor Tensor::max() const { return lorry::max(*this); }
 std::tuple<Tensor, Tensor> Tensor::max(int64_t dim, bool keepdim) const { return lorry::max(*this, dim, keepdim); }
 Tensor Tensor::min() const { return lorry::min(*this); }
 std::tuple<Tensor, Tensor> Tensor::min(int64_t dim, bool keepdim) const { return lorry::min(*this, dim, keepdim); }
+std::tuple<Tensor, Tensor> Tensor::aminmax(std::optional<int64_t> dim, bool keepdim) const {
+  return lorry::aminmax(*this, dim, keepdim);
+}
 Tensor Tensor::argmax(std::optional<int64_t> dim, bool keepdim) const { return lorry::argmax(*this, dim, keepdim); }
 Tensor Tensor::argmin(std::optional<int64_t> dim, bool keepdim) const { return lorry::argmin(*this, dim, keepdim); }
 Tensor Tensor::var(const Dims& dims, double correction, bool keepdim) const {

@@ -29,6 +29,9 @@ Tensor min(const Tensor& x);
 /// The extreme elements along a dimension and their (first) positions, to which the gradient goes.
 std::tuple<Tensor, Tensor> max(const Tensor& x, int64_t dim, bool keepdim = false);
 std::tuple<Tensor, Tensor> min(const Tensor& x, int64_t dim, bool keepdim = false);
+/// The smallest and the largest element in one pass, along a dimension or of all. A NaN among the elements makes both
+/// NaN. Equals share the gradient. Throws IndexError for an empty dimension.
+std::tuple<Tensor, Tensor> aminmax(const Tensor& x, std::optional<int64_t> dim = {}, bool keepdim = false);
 /// Their positions alone (i64); without `dim`, the position in row-major order.
 Tensor argmax(const Tensor& x, std::optional<int64_t> dim = {}, bool keepdim = false);
 Tensor argmin(const Tensor& x, std::optional<int64_t> dim = {}, bool keepdim = false);
@@ -55,6 +58,8 @@ std::tuple<Tensor, Tensor> max_out(const Tensor& values, const Tensor& indices, 
                                    bool keepdim = false);
 std::tuple<Tensor, Tensor> min_out(const Tensor& values, const Tensor& indices, const Tensor& x, int64_t dim,
                                    bool keepdim = false);
+std::tuple<Tensor, Tensor> aminmax_out(const Tensor& smallest, const Tensor& largest, const Tensor& x,
+                                       std::optional<int64_t> dim = {}, bool keepdim = false);
 const Tensor& argmax_out(const Tensor& out, const Tensor& x, std::optional<int64_t> dim = {}, bool keepdim = false);
 const Tensor& argmin_out(const Tensor& out, const Tensor& x, std::optional<int64_t> dim = {}, bool keepdim = false);
 const Tensor& var_out(const Tensor& out, const Tensor& x, const Dims& dims = {}, double correction = 1,

@@ -117,8 +117,8 @@ void Assembly::add(ThreadLog& log) {
   });
   log.waits.for_each([&](const LoggedWait& w) {
     const auto [path, line] = numbers.places[w.place];
-    made_.waits.push_back({scale_.since_start(w.begin), scale_.since_start(w.end), thread, w.why, span_of(numbers, w.span),
-                           numbers.names[w.name], numbers.names[w.text], path, line});
+    made_.waits.push_back({scale_.since_start(w.begin), scale_.since_start(w.end), thread, w.why,
+                           span_of(numbers, w.span), numbers.names[w.name], numbers.names[w.text], path, line});
   });
   log.gaps.for_each([&](const LoggedGap& g) {
     const int64_t begin = scale_.since_start(g.begin), end = scale_.since_start(g.end);
@@ -204,8 +204,8 @@ void Assembly::add_work(const TracedWork& traced, const std::vector<int32_t>& na
   made_.device.push_back(made);
 }
 
-/// Libraries may have looked up their launch functions before CUPTI watched them: then a kernel has no call. Launches are
-/// numbered in order, so it belongs to the one call between its neighbours that launched nothing else.
+/// Libraries may have looked up their launch functions before CUPTI watched them: then a kernel has no call. Launches
+/// are numbered in order, so it belongs to the one call between its neighbours that launched nothing else.
 void Assembly::find_launches_by_order(size_t first_record) {
   std::map<uint32_t, int32_t> known;  // span by correlation
   for (size_t i = first_record; i < made_.device.size(); ++i)

@@ -1,8 +1,8 @@
 #pragma once
 
-// Plots as SVG, without another program: areas over time, and the roofline (Williams, Waterman, Patterson, "Roofline: an
-// insightful visual performance model for multicore architectures", CACM 2009). They follow the reader's light or dark
-// colours.
+// Plots as SVG, without another program: areas over time, and the roofline (Williams, Waterman, Patterson, "Roofline:
+// an insightful visual performance model for multicore architectures", CACM 2009). They follow the reader's light or
+// dark colours.
 
 #include <string>
 #include <vector>

@@ -389,6 +389,7 @@ TEST(MatmulProblem, an_alpha_of_zero_leaves_no_depth) {
 
 TEST(MatmulProblem, the_library_is_asked_for_no_dtype_that_it_does_not_multiply) {
   for (const DType dtype : test::kWholeDTypes) {
+    if (dtype == kI8) continue;  // with sums in i32
     PlanKey key{};
     key.m = key.n = key.k = 4, key.batches = 1, key.dtype = dtype;
     EXPECT_THROW(make_plan(key, nullptr), DTypeError) << name(dtype);

@@ -191,6 +191,20 @@ std::string_view Arguments::make() {
   return one_of<std::string_view>({"floor", "sum", "mean", "add", "tanh", "none", "ij", "rounded"});
 }
 template <>
+CodeFormat Arguments::make() {
+  return one_of<CodeFormat>({CodeFormat::int8, CodeFormat::e4m3, CodeFormat::e5m2, static_cast<CodeFormat>(9)});
+}
+template <>
+QuantScheme Arguments::make() {
+  QuantScheme scheme{.kind = static_cast<QuantScheme::Kind>(below(6)), .scaled = make<bool>()};
+  if (below(2) == 0) scheme.dim = make<int64_t>();
+  return scheme;
+}
+template <>
+Quantized Arguments::make() {
+  return {.scheme = make<QuantScheme>(), .codes = tensor(), .scale = tensor(), .zero_point = tensor(), .dtype = kF32};
+}
+template <>
 Reduction Arguments::make() {
   return one_of<Reduction>({Reduction::none, Reduction::mean, Reduction::sum});
 }

@@ -2,6 +2,7 @@
 // it. Sizes are the sample's, and written out.
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <map>
 #include <numeric>
@@ -185,6 +186,15 @@ V scattered(const In& in, double keep) {
   return out;
 }
 
+/// The number of a signed 8-bit code of the dynamic map, by its definition (formula/quantize.h).
+double block_number(uint32_t code) {
+  const uint32_t m = code & 0x7f;
+  if (m == 0) return 0;
+  const int n = std::bit_width(m) - 1, e = 6 - n;
+  const double high = std::pow(8.0, -e), low = high / 8, parts = std::exp2(n);
+  return (code & 0x80 ? -1 : 1) * (low + (high - low) * (m - parts + 1) / parts);
+}
+
 const std::map<Op, V (*)(const In&)> kOracles = {
     // ---- copies and views
     {Op::copy, [](const In& in) { return each(12, [&](size_t i) { return in[1][i % 4]; }); }},
@@ -280,6 +290,7 @@ const std::map<Op, V (*)(const In&)> kOracles = {
      }},
     {Op::max, [](const In& in) { return folded(in[0], largest); }},
     {Op::min, [](const In& in) { return folded(in[0], smallest); }},
+    {Op::aminmax, [](const In& in) { return folded(in[0], smallest); }},
     {Op::argmax,
      [](const In& in) {
        return folded(in[0], [](const V& row) {
@@ -334,6 +345,40 @@ const std::map<Op, V (*)(const In&)> kOracles = {
        return each(12, [&](size_t i) { return kept[i] == 0 ? 0 : in[0][i] / 0.6; });
      }},
     // ---- products
+    {Op::quantize_linear,
+     [](const In& in) {
+       return each(12, [&](size_t i) {
+         const double code = std::nearbyint(in[0][i] / (in[1][i / 4] / 16)) + in[2][i / 4];
+         return std::clamp(code, -128.0, 127.0);
+       });
+     }},
+    {Op::dequantize_linear,
+     [](const In& in) {
+       return each(12, [&](size_t i) { return (std::trunc(in[0][i] * 16) - in[2][i % 4]) * in[1][i % 4] / 16; });
+     }},
+    {Op::quantize_blocks,
+     [](const In& in) {
+       double most = 0;
+       for (const double x : in[0]) most = std::max(most, std::fabs(x));
+       return each(12, [&](size_t i) {
+         uint32_t nearest = 0;
+         const auto distance = [&](uint32_t code) { return std::fabs(block_number(code) - in[0][i] / most); };
+         for (uint32_t code = 0; code < 256; ++code)
+           if (distance(code) < distance(nearest)) nearest = code;
+         return static_cast<double>(nearest);
+       });
+     }},
+    {Op::dequantize_blocks,
+     [](const In& in) {
+       return each(12, [&](size_t i) {
+         return block_number(static_cast<uint32_t>(static_cast<int64_t>(in[0][i] * 16)) & 0xffu) * in[1][0] / 16;
+       });
+     }},
+    {Op::int8_matmul,
+     [](const In& in) {
+       const auto codes = [](const V& x) { return each(x.size(), [&](size_t i) { return std::trunc(x[i] * 16); }); };
+       return multiplied(codes(in[0]), codes(in[1]), 1, 3, 4, 2);
+     }},
     {Op::matmul, [](const In& in) { return multiplied(in[0], in[1], 1, 3, 4, 2); }},
     {Op::addmm, [](const In& in) { return multiplied(in[1], in[2], 1, 3, 4, 2, in[0], 2, 3); }},
     {Op::baddbmm, [](const In& in) { return multiplied(in[1], in[2], 2, 3, 4, 2, in[0], 2, 3); }},

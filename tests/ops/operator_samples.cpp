@@ -17,7 +17,7 @@ double number_at(int64_t i, size_t k, DType dtype, bool chance) {
 std::vector<const Sample*> samples_of(Op op) {
   std::vector<const Sample*> found;
   for (const std::span<const Sample> family :
-       {view_samples(), indexing_samples(), reduction_samples(), product_samples()})
+       {view_samples(), indexing_samples(), reduction_samples(), product_samples(), quantize_samples()})
     for (const Sample& sample : family)
       if (sample.op == op) found.push_back(&sample);
   return found;

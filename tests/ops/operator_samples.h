@@ -71,6 +71,7 @@ std::span<const Sample> view_samples();
 std::span<const Sample> indexing_samples();
 std::span<const Sample> reduction_samples();
 std::span<const Sample> product_samples();
+std::span<const Sample> quantize_samples();
 
 /// The samples of a row.
 std::vector<const Sample*> samples_of(Op op);

@@ -18,8 +18,8 @@ import sys
 HEADERS = [
     *("ops/" + name for name in (
         "attention", "copy", "creation", "dropout", "embedding", "indexing", "joining", "loss", "matmul", "norm",
-        "paged_attention", "pointwise", "promotion", "random", "reduce", "rotary", "softmax", "sort", "sum_to_size",
-        "tokens", "views")),
+        "paged_attention", "pointwise", "promotion", "quantize", "random", "reduce", "rotary", "softmax", "sort",
+        "sum_to_size", "tokens", "views")),
     "foreach/foreach", "foreach/norm", "autograd/engine", "optim/clip", "tensor/tensor",
 ]
 

@@ -43,6 +43,20 @@ Grads extreme_gradient(const Call& c, const Grads& g) {
   return {restored(g[0], c, dims).div(chosen.sum(dims, true)).mul(chosen)};
 }
 
+/// aminmax: the largest and the smallest elements, each shared among equals.
+Grads range_gradient(const Call& c, const Grads& g) {
+  const Dims& dims = c.attribute<Dims>(0);
+  const Tensor x = c.input(0).detach();
+  Tensor sum;
+  for (int i = 0; i < 2; ++i) {
+    if (!g[static_cast<size_t>(i)].defined()) continue;
+    const Tensor chosen = x.eq(restored(c.output(i).detach(), c, dims)).logical_or(x.isnan());
+    const Tensor share = restored(g[static_cast<size_t>(i)], c, dims).div(chosen.sum(dims, true)).mul(chosen);
+    sum = sum.defined() ? sum.add(share) : share;
+  }
+  return {sum};
+}
+
 Grads position_gradient(const Call& c, const Grads& g) {
   if (!g[0].defined()) return {};
   const int64_t dim = c.attribute<int64_t>(0);
@@ -156,6 +170,7 @@ constexpr Rule kRules[] = {
     {Op::prod, kInput0, prod_gradient},
     {Op::amax, kInput0 | kOutput0, extreme_gradient},
     {Op::amin, kInput0 | kOutput0, extreme_gradient},
+    {Op::aminmax, kInput0 | kOutput0 | kOutput1, range_gradient},
     {Op::median, kInput0 | kOutput0, extreme_gradient},
     {Op::max, kOutput1, position_gradient},
     {Op::min, kOutput1, position_gradient},

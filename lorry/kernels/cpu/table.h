@@ -19,6 +19,7 @@ const NormKernels& norm_kernels();
 const OptimKernels& optim_kernels();
 const PagedKernels& paged_kernels();
 const PointwiseKernels& pointwise_kernels();
+const QuantizeKernels& quantize_kernels();
 const RandomKernels& random_kernels();
 const ReduceKernels& reduce_kernels();
 const RotaryKernels& rotary_kernels();

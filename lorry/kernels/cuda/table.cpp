@@ -17,6 +17,7 @@ const Backend& table() {
       .optim = &optim_kernels(),
       .paged = &paged_kernels(),
       .pointwise = &pointwise_kernels(),
+      .quantize = &quantize_kernels(),
       .random = &random_kernels(),
       .reduce = &reduce_kernels(),
       .rotary = &rotary_kernels(),

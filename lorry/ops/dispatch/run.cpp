@@ -126,6 +126,13 @@ const char* combine_name(int64_t value) {
   }
 }
 
+std::optional<int64_t> channel_dim(int64_t dim) { return dim < 0 ? std::nullopt : std::optional(dim); }
+CodeFormat code_format(int64_t value) {
+  require<ValueError>(value >= 0 && value <= static_cast<int64_t>(CodeFormat::e5m2),
+                      "run: a format of codes is out of range; got {}", value);
+  return static_cast<CodeFormat>(value);
+}
+
 AttentionCall attention_call(double scale, bool causal, double dropout, const Key& key) {
   return {.scale = scale, .causal = causal, .dropout = dropout, .key = key};
 }
@@ -267,6 +274,7 @@ constexpr std::array<Forms, kOpCount> kForms = [] {
   call(Op::prod, [](T x, const Dims& dims, bool keepdim) { return prod(x, one_or_all(dims), keepdim); });
   call(Op::max, [](T x, int64_t dim, bool keepdim) { return max(x, dim, keepdim); });
   call(Op::min, [](T x, int64_t dim, bool keepdim) { return min(x, dim, keepdim); });
+  call(Op::aminmax, [](T x, const Dims& dims, bool keepdim) { return aminmax_over(x, dims, keepdim); });
   call(Op::argmax, [](T x, const Dims& dims, bool keepdim) { return argmax(x, one_or_all(dims), keepdim); });
   call(Op::argmin, [](T x, const Dims& dims, bool keepdim) { return argmin(x, one_or_all(dims), keepdim); });
   call(Op::count_nonzero, [](T x, const Dims& dims) { return count_nonzero(x, dims); });
@@ -380,6 +388,17 @@ constexpr std::array<Forms, kOpCount> kForms = [] {
   call(Op::embedding_backward, [](T grad, T indices, int64_t rows, int64_t padding) {
     return embedding_backward(grad, indices, rows, padding);
   });
+
+  // ---- quantisation
+  call(Op::quantize_linear, [](T x, T scale, T zero_point, int64_t dim, int64_t format) {
+    return quantize_linear(x, scale, zero_point, channel_dim(dim), code_format(format));
+  });
+  call(Op::dequantize_linear, [](T codes, T scale, T zero_point, int64_t dim, int64_t format, DType dtype) {
+    return dequantize_linear(codes, scale, zero_point, channel_dim(dim), code_format(format), dtype);
+  });
+  call(Op::quantize_blocks, [](T x) { return quantize_blocks(x); });
+  call(Op::dequantize_blocks, [](T codes, T scales, DType dtype) { return dequantize_blocks(codes, scales, dtype); });
+  call(Op::int8_matmul, [](T a, T b) { return int8_matmul(a, b); });
   return all;
 }();
 

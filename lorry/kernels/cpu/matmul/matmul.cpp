@@ -10,6 +10,7 @@
 #include "lorry/device/cpu/team.h"
 #include "lorry/kernels/cpu/common/scratch.h"
 #include "lorry/kernels/cpu/matmul/gemm.h"
+#include "lorry/kernels/cpu/matmul/gemm_int8.h"
 #include "lorry/kernels/cpu/matmul/gemm_integer.h"
 #include "lorry/kernels/cpu/matmul/linear_rows.h"
 
@@ -257,10 +258,29 @@ void matmul(const MatmulArgs& args, Stream) {
   });
 }
 
+/// Sums of whole numbers are the same in any order, so tiles are only for the threads.
+void int8_matmul(const MatmulArgs& given, Stream) {
+  if (given.out.numel() == 0) return;
+  MatmulArgs args = given;
+  const Problem p = describe(args);
+  const Tiling tiling(p.m, p.n, p.batches);
+  lorry::cpu::parallel_for(
+      p.batches * tiling.count(), grain(tiling.rows, tiling.columns, p.k), [&](int64_t first, int64_t last) {
+        for (int64_t t = first; t < last; ++t) {
+          const int64_t batch = t / tiling.count(), i = t % tiling.count() / tiling.across * tiling.rows,
+                        j = t % tiling.across * tiling.columns;
+          gemm_int8({std::min(tiling.rows, p.m - i), std::min(tiling.columns, p.n - j), p.k,
+                     args.a.as<int8_t>() + p.offset(kA, batch) + i * p.row[kA], p.row[kA], p.column[kA],
+                     args.b.as<int8_t>() + p.offset(kB, batch) + j * p.column[kB], p.row[kB], p.column[kB],
+                     args.out.as<int32_t>() + p.offset(kOut, batch) + i * p.row[kOut] + j, p.row[kOut]});
+        }
+      });
+}
+
 }  // namespace
 
 const MatmulKernels& matmul_kernels() {
-  static constexpr MatmulKernels kKernels{.matmul = matmul, .linear_rows = linear_rows};
+  static constexpr MatmulKernels kKernels{.matmul = matmul, .int8_matmul = int8_matmul, .linear_rows = linear_rows};
   return kKernels;
 }
 

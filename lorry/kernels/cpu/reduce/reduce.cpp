@@ -141,6 +141,58 @@ struct MomentPolicy {
   const MomentArgs& args_;
 };
 
+/// The smallest and the largest element in one pass over x.
+template <class C>
+struct RangePolicy {
+  using Value = C;
+  struct Cell {
+    C smallest, largest;
+  };
+
+  explicit RangePolicy(const RangeArgs& args)
+      : args_(args), smallest_(fold_loops<C>(Fold::min)), largest_(fold_loops<C>(Fold::max)) {}
+
+  static constexpr bool ordered() { return false; }
+  bool direct() const { return args_.x.dtype == dtype_of<C>; }
+  Cell identity() const { return {fold_identity<C>(Fold::min), fold_identity<C>(Fold::max)}; }
+  void load(C* to, const char* from, int64_t stride, int64_t n) const { cpu::load(to, from, args_.x.dtype, stride, n); }
+
+  void row(Cell& cell, const C* block, int64_t n, int64_t) const {
+    constexpr int64_t kPart = 4096;  // still in the first-level cache for the second fold
+    for (int64_t begin = 0; begin < n; begin += kPart) {
+      const int64_t length = std::min(kPart, n - begin);
+      combine(cell, {static_cast<C>(smallest_.row(block + begin, length)),
+                     static_cast<C>(largest_.row(block + begin, length))});
+    }
+  }
+
+  void column(Cell* cells, const C* block, int64_t stride, int64_t rows, int64_t n, int64_t) const {
+    C low[1024], high[1024];  // the driver's tile
+    std::fill(low, low + n, identity().smallest);
+    std::fill(high, high + n, identity().largest);
+    smallest_.column(low, block, stride, rows, n);
+    largest_.column(high, block, stride, rows, n);
+    for (int64_t i = 0; i < n; ++i) combine(cells[i], {low[i], high[i]});
+  }
+
+  void combine(Cell& into, const Cell& from) const {
+    into = {fold_one<Fold::min>(into.smallest, from.smallest), fold_one<Fold::max>(into.largest, from.largest)};
+  }
+
+  void finish(int64_t offset, int64_t stride, const Cell* cells, int64_t n) const {
+    const DType dtype = args_.x.dtype;
+    for (int64_t i = 0; i < n; ++i) {
+      const int64_t at = (offset + i * stride) * size_of(dtype);
+      store(args_.smallest.as<char>() + at, dtype, 1, &cells[i].smallest, 1);
+      store(args_.largest.as<char>() + at, dtype, 1, &cells[i].largest, 1);
+    }
+  }
+
+ private:
+  const RangeArgs& args_;
+  const FoldLoops<C>&smallest_, &largest_;
+};
+
 template <class C>
 struct ExtremumPolicy {
   using Value = C;
@@ -209,6 +261,10 @@ void moments(const MomentArgs& args, const Stream&) {
   reduce(MomentPolicy(args), args.x, args.variance.data ? args.variance.layout : args.mean.layout);
 }
 
+void range(const RangeArgs& args, const Stream&) {
+  visit_compute(args.x.dtype, [&]<class C>(Type<C>) { reduce(RangePolicy<C>(args), args.x, args.smallest.layout); });
+}
+
 void extremum(const ExtremumArgs& args, const Stream&) {
   visit_compute(args.x.dtype, [&]<class C>(Type<C>) { reduce(ExtremumPolicy<C>(args), args.x, args.indices.layout); });
 }
@@ -216,7 +272,7 @@ void extremum(const ExtremumArgs& args, const Stream&) {
 }  // namespace
 
 const ReduceKernels& reduce_kernels() {
-  static constexpr ReduceKernels kKernels{fold, moments, extremum, scan};
+  static constexpr ReduceKernels kKernels{fold, moments, range, extremum, scan};
   return kKernels;
 }
 

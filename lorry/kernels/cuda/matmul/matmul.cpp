@@ -67,6 +67,7 @@ bool with_epilogue(const MatmulArgs& args, const MatmulEpilogue& epilogue, Strea
 
 const MatmulKernels& matmul_kernels() {
   static constexpr MatmulKernels kKernels{.matmul = matmul,
+                                          .int8_matmul = int8_matmul,
                                           .linear_rows = linear_rows,
                                           .refused = epilogue_refused,
                                           .with_epilogue = with_epilogue,

@@ -48,7 +48,7 @@ __device__ __forceinline__ void load_slice(T (&to)[kDepth][kTile + 1], const S* 
   }
 }
 
-/// The outputs and the addend of one batch entry.
+/// The outputs and the addend of one batch entry, of type S.
 template <class S>
 struct Results {
   S* out;
@@ -71,8 +71,8 @@ struct Results {
 };
 
 /// Grid: tiles of out, parts of k, batch entries (at most as many as a grid allows). With `partial`, sums are stored
-/// there as [part][batch][n][m]; otherwise results go to out.
-template <class S>
+/// there as [part][batch][n][m]; otherwise results go to out. S: the type of a and b; R: that of out.
+template <class S, class R>
 __global__ void __launch_bounds__(kThreads)
     multiply_tiles(Problem p, int64_t batches, int64_t tiles_down, int64_t depth_of_part, Sum<S> alpha, Sum<S> beta,
                    Sum<S>* partial) {
@@ -101,7 +101,7 @@ __global__ void __launch_bounds__(kThreads)
       }
       __syncthreads();
     }
-    const Results<S> results(p, batch);
+    const Results<R> results(p, batch);
 #pragma unroll
     for (int j = 0; j < kEach; ++j)
 #pragma unroll
@@ -117,14 +117,14 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-template <class S>
+template <class S, class R>
 __global__ void __launch_bounds__(kThreads)
     add_parts(Problem p, int64_t batches, int64_t parts, Sum<S> alpha, Sum<S> beta, const Sum<S>* partial) {
   const int64_t count = batches * p.n * p.m, step = int64_t{gridDim.x} * kThreads;
   for (int64_t e = int64_t{blockIdx.x} * kThreads + threadIdx.x; e < count; e += step) {
     Sum<S> total = partial[e];
     for (int64_t part = 1; part < parts; ++part) total = total + partial[part * count + e];
-    Results<S>(p, e / (p.n * p.m)).store(e % p.m, e / p.m % p.n, total, alpha, beta);
+    Results<R>(p, e / (p.n * p.m)).store(e % p.m, e / p.m % p.n, total, alpha, beta);
   }
 }
 
@@ -140,7 +140,7 @@ T factor(double x) {
   }
 }
 
-template <class S>
+template <class S, class R = S>
 void multiply(const Problem& p, Stream stream) {
   const auto alpha = factor<Sum<S>>(p.alpha), beta = factor<Sum<S>>(p.beta);
   const int64_t batches = p.batches(), tiles_down = ceil_div(p.m, kTile), tiles = tiles_down * ceil_div(p.n, kTile);
@@ -151,16 +151,16 @@ void multiply(const Problem& p, Stream stream) {
   const dim3 grid(static_cast<unsigned>(tiles), static_cast<unsigned>(parts),
                   static_cast<unsigned>(std::min(batches, kMostGridZ)));
   if (parts == 1) {
-    lorry::cuda::launch(stream, {grid, kThreads}, multiply_tiles<S>, p, batches, tiles_down, depth, alpha, beta,
+    lorry::cuda::launch(stream, {grid, kThreads}, multiply_tiles<S, R>, p, batches, tiles_down, depth, alpha, beta,
                         nullptr);
     return;
   }
   const int64_t count = batches * p.n * p.m;
   const Scratch partial(parts * count * static_cast<int64_t>(sizeof(Sum<S>)), stream);
-  lorry::cuda::launch(stream, {grid, kThreads}, multiply_tiles<S>, p, batches, tiles_down, depth, alpha, beta,
+  lorry::cuda::launch(stream, {grid, kThreads}, multiply_tiles<S, R>, p, batches, tiles_down, depth, alpha, beta,
                       partial.as<Sum<S>>());
-  lorry::cuda::launch(stream, {lorry::cuda::blocks_for(count, kThreads, stream.device.index), kThreads}, add_parts<S>,
-                      p, batches, parts, alpha, beta, partial.as<Sum<S>>());
+  lorry::cuda::launch(stream, {lorry::cuda::blocks_for(count, kThreads, stream.device.index), kThreads},
+                      add_parts<S, R>, p, batches, parts, alpha, beta, partial.as<Sum<S>>());
 }
 
 }  // namespace
@@ -170,5 +170,7 @@ void multiply_builtin(const Problem& problem, Stream stream) {
     if constexpr (!std::is_same_v<S, bool>) multiply<S>(problem, stream);
   });
 }
+
+void multiply_builtin_int8(const Problem& problem, Stream stream) { multiply<int8_t, int32_t>(problem, stream); }
 
 }  // namespace lorry::kernels::cuda

@@ -82,13 +82,21 @@ cudaDataType type_of(DType dtype) {
       return CUDA_R_32F;
     case kF64:
       return CUDA_R_64F;
+    case kI8:
+      return CUDA_R_8I;
     default:
       raise<DTypeError>(
-          "cuBLASLt is asked for a dtype that it does not multiply; got {}; expected f16, bf16, f32 or f64", dtype);
+          "cuBLASLt is asked for a dtype that it does not multiply; got {}; expected i8, f16, bf16, f32 or f64", dtype);
   }
 }
 
+/// The type of out and c: i32 for products of i8.
+cudaDataType result_type(DType dtype) { return dtype == kI8 ? CUDA_R_32I : type_of(dtype); }
+/// The type of alpha and beta.
+cudaDataType scale_type(DType dtype) { return dtype == kI8 ? CUDA_R_32I : dtype == kF64 ? CUDA_R_64F : CUDA_R_32F; }
+
 cublasComputeType_t compute_type(const PlanKey& key) {
+  if (key.dtype == kI8) return CUBLAS_COMPUTE_32I;
   if (key.dtype == kF64) return CUBLAS_COMPUTE_64F;
   return key.precision == Precision::tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
 }
@@ -142,7 +150,8 @@ void set_layout(MatmulPlan& plan, Operand x, int64_t rows, int64_t columns) {
     check_cublas_lt(cublas_lt().layout_set(&plan.layouts[x], attribute, &value, sizeof(value)),
                     "cublasLtMatrixLayoutSetAttribute");
   };
-  check_cublas_lt(cublas_lt().layout_init(&plan.layouts[x], sizeof(plan.layouts[x]), type_of(key.dtype),
+  check_cublas_lt(cublas_lt().layout_init(&plan.layouts[x], sizeof(plan.layouts[x]),
+                                          x == kA || x == kB ? type_of(key.dtype) : result_type(key.dtype),
                                           static_cast<uint64_t>(rows), static_cast<uint64_t>(columns), key.leading[x]),
                   "cublasLtMatrixLayoutInit");
   if (key.batches == 1) return;
@@ -185,17 +194,22 @@ cublasStatus_t MatmulPlan::run(const Algorithm& with, const Problem& part, void*
   const float alpha = static_cast<float>(part.alpha),
               beta = part.adds && key.bias == 0 ? static_cast<float>(part.beta) : 0.0f;
   const double wide_alpha = part.alpha, wide_beta = part.adds && key.bias == 0 ? part.beta : 0.0;
-  const bool wide = key.dtype == kF64;
+  const int32_t whole_alpha = 1, whole_beta = 0;
+  const auto of_type = [&](const float& narrow, const double& wide, const int32_t& whole) -> const void* {
+    return key.dtype == kI8    ? static_cast<const void*>(&whole)
+           : key.dtype == kF64 ? &wide
+                               : static_cast<const void*>(&narrow);
+  };
   set_addresses(*this, part.data[kC], part.epilogue);
   cublasStatus_t status;
   const void* const addresses[] = {out,       part.data[kA],     part.data[kB],     part.data[kC],
                                    workspace, part.epilogue.aux, part.epilogue.sums};
   lorry::cuda::library(stream, "cublasLtMatmul", addresses, [&] {
-    status = cublas_lt().matmul(cublas_lt_handle(key.device), &operation,
-                                wide ? static_cast<const void*>(&wide_alpha) : &alpha, part.data[kA], &layouts[kA],
-                                part.data[kB], &layouts[kB], wide ? static_cast<const void*>(&wide_beta) : &beta,
-                                part.data[key.bias != 0 ? kOut : kC], &layouts[kC], out, &layouts[kOut], &with.how,
-                                workspace, static_cast<size_t>(with.workspace_bytes), lorry::cuda::handle(stream));
+    status = cublas_lt().matmul(cublas_lt_handle(key.device), &operation, of_type(alpha, wide_alpha, whole_alpha),
+                                part.data[kA], &layouts[kA], part.data[kB], &layouts[kB],
+                                of_type(beta, wide_beta, whole_beta), part.data[key.bias != 0 ? kOut : kC],
+                                &layouts[kC], out, &layouts[kOut], &with.how, workspace,
+                                static_cast<size_t>(with.workspace_bytes), lorry::cuda::handle(stream));
     return status == CUBLAS_STATUS_SUCCESS;
   });
   return status;
@@ -203,9 +217,9 @@ cublasStatus_t MatmulPlan::run(const Algorithm& with, const Problem& part, void*
 
 MatmulPlan make_plan(const PlanKey& key, const void* bias, const MatmulEpilogue& epilogue) {
   MatmulPlan plan = {.key = key, .operation = {}, .layouts = {}, .algorithm = {}, .possible = false, .tuned = false};
-  const cudaDataType scale = type_of(key.dtype) == CUDA_R_64F ? CUDA_R_64F : CUDA_R_32F;
-  check_cublas_lt(cublas_lt().operation_init(&plan.operation, sizeof(plan.operation), compute_type(key), scale),
-                  "cublasLtMatmulDescInit");
+  check_cublas_lt(
+      cublas_lt().operation_init(&plan.operation, sizeof(plan.operation), compute_type(key), scale_type(key.dtype)),
+      "cublasLtMatmulDescInit");
   set(plan, CUBLASLT_MATMUL_DESC_TRANSA, static_cast<int32_t>(key.transposed_a != 0 ? CUBLAS_OP_T : CUBLAS_OP_N));
   set(plan, CUBLASLT_MATMUL_DESC_TRANSB, static_cast<int32_t>(key.transposed_b != 0 ? CUBLAS_OP_T : CUBLAS_OP_N));
   if (const cublasLtEpilogue_t kind = epilogue_of(key); kind != CUBLASLT_EPILOGUE_DEFAULT)
@@ -323,7 +337,7 @@ bool multiply_by_library(const Problem& part, Stream stream) {
   const PlanKey key = plan_key(part, stream);
   MatmulPlan& plan = plans().find(key, part);
   if (!plan.possible) return false;
-  if (!plan.tuned && matmul_settings().tuning.load(std::memory_order_relaxed)) [[unlikely]]
+  if (!plan.tuned && key.dtype != kI8 && matmul_settings().tuning.load(std::memory_order_relaxed)) [[unlikely]]
     tune(plan, part, stream);
   cublasStatus_t status;
   if (plan.algorithm.workspace_bytes == 0) {

@@ -22,7 +22,7 @@ struct PlanKey {
   int64_t batch_stride[kMatmulOperands];
   int32_t batches;
   uint8_t device;
-  DType dtype;
+  DType dtype;  ///< of a and b; i8: out and c are i32
   Precision precision;
   uint8_t transposed_a, transposed_b;
   uint8_t bias;                        ///< whether c is a vector
@@ -57,6 +57,9 @@ struct MatmulPlan {
                  cublasLtReductionScheme_t reduction = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
   cublasStatus_t run(const Algorithm& with, const Problem& part, void* out, void* workspace, Stream stream);
 };
+
+/// matmul.h's int8_matmul.
+void int8_matmul(const MatmulArgs& args, Stream stream);
 
 /// The maximum workspace of an algorithm: as much as cuBLAS itself uses on Hopper.
 inline constexpr int64_t kWorkspaceBytes = 32 << 20;

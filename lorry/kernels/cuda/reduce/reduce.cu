@@ -61,7 +61,7 @@ void fold(const FoldArgs& args, const Stream& stream) {
 }  // namespace
 
 const ReduceKernels& reduce_kernels() {
-  static constexpr ReduceKernels kKernels{fold, moments, extremum, scan};
+  static constexpr ReduceKernels kKernels{fold, moments, range, extremum, scan};
   return kKernels;
 }
 

@@ -206,6 +206,7 @@ void reduce_max(const FoldArgs& args, const Axes& axes, Route way, Stream stream
 void reduce_min(const FoldArgs& args, const Axes& axes, Route way, Stream stream);
 
 void moments(const MomentArgs& args, const Stream& stream);
+void range(const RangeArgs& args, const Stream& stream);
 void extremum(const ExtremumArgs& args, const Stream& stream);
 void scan(const ScanArgs& args, const Stream& stream);
 

@@ -1,0 +1,20 @@
+#pragma once
+
+// The command line of `lorry profile`.
+
+#include <CLI/CLI.hpp>
+
+#include "lorry/cli/options.h"
+
+namespace lorry::cli {
+
+void add_profile(CLI::App& app, ProfileOptions& o);
+
+/// How many words are the command's own: `profile` takes those before "--"; of others, all.
+int words_before_command(int argc, const char* const* argv);
+
+/// Parses the command behind the "--" of `profile`, whose own words are the first `own`. Returns what parse() does.
+std::variant<Arguments, int> parse_profile(Arguments arguments, ProfileOptions profile, int own, int argc,
+                                           const char* const* argv);
+
+}  // namespace lorry::cli
