@@ -8,6 +8,8 @@ machine:
     python bench/peers/train_torch.py --preset nano --batch 16 --threads 2
     python bench/peers/train_torch.py --preset gpt2 --batch 8 --device cuda --bf16 [--compile]
 
+--profile measures the steps under torch.profiler with shapes, stacks, modules, FLOPs and memory.
+
 --bf16 is autocast: parameters and optimizer stay in f32. On a GPU the loss is read one step late, as `lorry train`
 does.
 """
@@ -126,6 +128,7 @@ def main():
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--bf16", action="store_true")
     parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--profile", action="store_true", help="steps under torch.profiler, with everything on")
     a = parser.parse_args()
 
     torch.manual_seed(a.seed)
@@ -144,6 +147,11 @@ def main():
     else:
         data = torch.randint(0, min(config.vocab, 256), (1 << 20,), dtype=torch.uint8)
 
+    if a.profile:
+        activities = [torch.profiler.ProfilerActivity.CPU] + ([torch.profiler.ProfilerActivity.CUDA] if gpu else [])
+        profiler = torch.profiler.profile(activities=activities, record_shapes=True, profile_memory=True,
+                                          with_stack=True, with_flops=True, with_modules=True)
+        profiler.start()
     times, late, first = [], None, None
     for step in range(a.warmup + a.steps):
         if gpu and step == a.warmup:
@@ -185,7 +193,8 @@ def main():
     print(
         json.dumps(
             {
-                "framework": f"pytorch {torch.__version__}" + (", compiled" if a.compile else ""),
+                "framework": f"pytorch {torch.__version__}" + (", compiled" if a.compile else "")
+                + (", profiled" if a.profile else ""),
                 "device": torch.cuda.get_device_name() if gpu else "cpu",
                 "dtype": "bf16 autocast" if a.bf16 else "f32",
                 "first_step_s": round(first, 3),
