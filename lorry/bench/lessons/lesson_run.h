@@ -18,8 +18,8 @@
 #include <utility>
 
 #include "lorry/autograd/grad_mode.h"
-#include "lorry/bench/lessons.h"
 #include "lorry/base/units.h"
+#include "lorry/bench/lessons.h"
 #include "lorry/device/device.h"
 #include "lorry/memory/memory.h"
 #include "lorry/profile/benchmark.h"

@@ -6,9 +6,9 @@
 #include <ctime>
 #include <nlohmann/json.hpp>
 
+#include "lorry/base/units.h"
 #include "lorry/bench/lessons/plots.h"
 #include "lorry/bench/machine.h"
-#include "lorry/base/units.h"
 
 namespace lorry::bench::lessons {
 namespace {

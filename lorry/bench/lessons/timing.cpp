@@ -6,9 +6,13 @@
 #include <chrono>
 #include <vector>
 
+#include "lorry/base/scope.h"
 #include "lorry/bench/lessons/lesson_run.h"
 #include "lorry/bench/lessons/lessons_list.h"
 #include "lorry/ops/ops.h"
+#include "lorry/profile/diagnose.h"
+#include "lorry/profile/session.h"
+#include "lorry/profile/table.h"
 
 namespace lorry::bench::lessons {
 namespace {
@@ -123,6 +127,36 @@ void cached_input(LessonRun& run) {
                 .clocks = true});
 }
 
+/// A step whose slow line is easy to guess wrongly, under the profiler.
+void what_a_profile_says(LessonRun& run) {
+  const int64_t n = run.pick(512, 2048);
+  const Tensor x = randn({n, n}), marks = zeros({256});
+  profile::Session session;
+  {
+    const Scope products("products");
+    for (int i = 0; i < 4; ++i) profile::do_not_optimize(matmul(x, x));
+  }
+  {
+    const Scope marking("marking");
+    for (int64_t i = 0; i < marks.size(0); ++i) marks.select(0, i).fill_(1);
+  }
+  const profile::Recording recording = session.stop();
+  const profile::Table table = profile::table(recording, {.by = profile::GroupBy::module, .row_limit = 4});
+  for (const profile::TableRow& row : table.rows)
+    run.note(fmt::format("profile::Session: '{}' made {} calls, {} on the CPU{}.", row.name, row.calls,
+                         duration_text(static_cast<double>(row.cpu_ns) / 1000),
+                         row.device_ns > 0
+                             ? fmt::format(", {} on the GPU", duration_text(static_cast<double>(row.device_ns) / 1000))
+                             : ""));
+  const profile::Diagnosis diagnosis = profile::diagnose(recording);
+  if (diagnosis.is_complete())
+    run.note(fmt::format("profile::diagnose: the regime is {}, {:.0f} % of the time.", name(diagnosis.regime),
+                         100 * diagnosis.times[diagnosis.regime] / diagnosis.times.total()));
+  for (const profile::Finding& finding : diagnosis.findings)
+    run.note(
+        fmt::format("profile::diagnose: {}; predicted gain {}.", finding.what, duration_text(finding.gain_ns / 1000)));
+}
+
 }  // namespace
 
 void timing(LessonRun& run) {
@@ -130,7 +164,7 @@ void timing(LessonRun& run) {
   without_waiting(run);
   first_call_alone(run);
   cached_input(run);
-  // Here: a program under profile::Session, and the line that its table names, once the room `profile` has sessions.
+  what_a_profile_says(run);
 }
 
 }  // namespace lorry::bench::lessons
