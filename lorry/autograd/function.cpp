@@ -6,6 +6,7 @@
 #include "lorry/autograd/grad_mode.h"
 #include "lorry/autograd/saved.h"
 #include "lorry/base/events.h"
+#include "lorry/base/span.h"
 #include "lorry/ops/ops.h"
 
 namespace lorry::autograd {
@@ -25,6 +26,7 @@ class FunctionNode final : public Node {
 
   /// Takes over the results as they will be returned, and what is to be saved.
   void ran(const std::vector<Tensor>& made, const std::vector<Tensor>& returned) {
+    origin = lorry::detail::t_origin;
     for (const Tensor& y : returned) {
       outputs.push_back({y.sizes(), y.dtype(), y.device()});
       if (stream.device.is_cpu()) stream = current_stream(y.device());

@@ -64,6 +64,12 @@ void warn(Wait wait, const char* source, const std::string& line) {
     events::detail::emit({.kind = events::Kind::warning, .source = source, .text = text, .wait = wait, .line = line});
 }
 
+/// Tells of a wait that is over.
+void announce(const events::Event& wait) {
+  if (const Observer observer = detail::g_observer.load(std::memory_order_acquire)) observer(wait);
+  if (events::has_handler()) events::detail::emit(wait);
+}
+
 Wait reason_now() {
   if (detail::t_reason != Wait::none) return detail::t_reason;
   return t_operator == nullptr ? Wait::asked : Wait::other;
@@ -110,8 +116,7 @@ detail::Announced::~Announced() {
     return;
   }
   try {
-    if (events::has_handler())
-      events::detail::emit({events::Kind::synchronisation, source_, text_, took, wait_, begin_, line_});
+    announce({events::Kind::synchronisation, source_, text_, took, wait_, begin_, line_});
   } catch (...) {  // a handler's error is no reason to end the process
   }
 }
@@ -131,8 +136,7 @@ Deferred::~Deferred() {
       line = calling_line_text();
       warn(wait_, source, line);
     }
-    if (events::has_handler())
-      events::detail::emit({events::Kind::synchronisation, source, text_, took_, wait_, begin_, line});
+    announce({events::Kind::synchronisation, source, text_, took_, wait_, begin_, line});
   } catch (...) {  // a handler's error is no reason to end the process
   }
 }

@@ -9,6 +9,7 @@
 // Why the host waits is said further out, by the code that knows: a Reason for a scope. Without any, a wait inside an
 // operator is Wait::other, and one outside operators was asked for by the program.
 
+#include <atomic>
 #include <chrono>
 #include <string>
 #include <utility>
@@ -76,7 +77,11 @@ class Reason {
   bool is_set_ = false;
 };
 
+/// Who hears of every wait when it is over, beside the handler of events: a profiler. Called on the thread that waited.
+using Observer = void (*)(const events::Event& wait) noexcept;
+
 namespace detail {
+inline constinit std::atomic<Observer> g_observer{nullptr};
 
 /// Announces a wait for its lifetime.
 class Announced {
@@ -100,7 +105,12 @@ void expect(Wait wait, bool on_cpu);
 }  // namespace detail
 
 /// Whether anybody is told of this thread's waits.
-inline bool heard() { return t_rule.policy != Policy::allow || events::has_handler(); }
+inline bool heard() {
+  return t_rule.policy != Policy::allow || events::has_handler() ||
+         detail::g_observer.load(std::memory_order_relaxed) != nullptr;
+}
+/// Sets the observer; null removes it.
+inline void set_observer(Observer observer) noexcept { detail::g_observer.store(observer, std::memory_order_release); }
 
 /// Calls wait(), and announces that: under Policy::warn a warning before it; afterwards, also if it throws, an event
 /// with the time that it took. Under Policy::forbid throws SynchronisationError before the wait, unless it is of a kind

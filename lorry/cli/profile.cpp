@@ -64,9 +64,9 @@ int run_profile(const ProfileOptions& options, const CommonOptions& common) {
     failed = std::current_exception();  // what was recorded until then is shown
   }
   const profile::Recording recording = session.stop();
+  if (!options.trace.empty()) profile::write_chrome_trace(recording, options.trace);
   const profile::Report report = report_of(recording, options);
   print(Table{common.json, options.trace, options.report, options.memory_plot}, recording, report);
-  if (!options.trace.empty()) profile::write_chrome_trace(recording, options.trace);
   write_file(options.memory_plot, options.memory_plot.empty() ? "" : profile::to_svg(report.memory));
   write_file(options.report, options.report.empty() ? "" : profile::page(recording, report));
   write_file(common.json, common.json.empty() ? "" : json_of(recording, report));

@@ -79,6 +79,13 @@ void Assembly::add(ThreadLog& log) {
   const std::scoped_lock lock(log.mutex);
   const auto thread = static_cast<int32_t>(made_.threads.size());
   made_.threads.push_back(log.thread);
+  if (!log.has_left.load(std::memory_order_acquire)) {
+    made_.threads.back().end = made_.duration, made_.threads.back().cpu_ns = 0;
+    made_.incomplete.push_back(
+        fmt::format("thread {} was still recorded when the session ended: what it did at last is "
+                    "missing",
+                    log.thread.id));
+  }
   Numbers& numbers = numbers_.emplace_back();
   numbers.names = translated(log.names, names_);
   numbers.paths = translated(log.paths, paths_);
@@ -96,7 +103,6 @@ void Assembly::add(ThreadLog& log) {
     }
   }
   numbers.first_storage = static_cast<int32_t>(made_.storages.size());
-  log.storages.for_each([&](uint64_t id) { made_.storages.push_back(id); });
 
   numbers.first_span = static_cast<int32_t>(made_.spans.size()), numbers.spans = static_cast<int32_t>(log.spans.size());
   log.spans.for_each([&](const LoggedSpan& s) {
@@ -115,6 +121,7 @@ void Assembly::add(ThreadLog& log) {
     span.parts = has_parts ? numbers.first_parts + static_cast<int32_t>(s.origin_or_parts) : kNone;
     span.bytes = s.bytes, span.flops = s.flops;
   });
+  log.storages.for_each([&](uint64_t id) { made_.storages.push_back(id); });
   log.waits.for_each([&](const LoggedWait& w) {
     const auto [path, line] = numbers.places[w.place];
     made_.waits.push_back({scale_.since_start(w.begin), scale_.since_start(w.end), thread, w.why,
@@ -214,7 +221,8 @@ void Assembly::find_launches_by_order(size_t first_record) {
   for (size_t s = 0; s < made_.spans.size(); ++s) {
     const SpanRecord& x = made_.spans[s];
     const bool is_leaf = x.kind == SpanKind::call || x.kind == SpanKind::unit;
-    if (is_leaf && x.launches == 0 && x.flops > 0) candidates.push_back(static_cast<int32_t>(s));
+    if (is_leaf && x.launches == 0 && x.flops > 0 && (x.device.is_cuda() || x.kind == SpanKind::unit))
+      candidates.push_back(static_cast<int32_t>(s));
   }
   const auto begin_of = [&](int32_t s) { return made_.spans[static_cast<size_t>(s)].begin; };
   std::ranges::sort(candidates, {}, begin_of);
@@ -243,7 +251,7 @@ void Assembly::find_parts(const std::vector<const TracedWork*>& traced, size_t f
     if (list == kNone) continue;
     const std::vector<PartRecord>& parts = made_.part_lists[static_cast<size_t>(list)];
     int64_t nodes = 0;
-    for (const PartRecord& part : parts) nodes += part.nodes;
+    for (const PartRecord& part : parts) nodes += std::max<int64_t>(part.nodes, 0);
     if (nodes != static_cast<int64_t>(work.size())) continue;  // the driver has added or removed nodes
     // The driver numbers the nodes of a graph in the order in which they were captured.
     std::ranges::sort(work, {}, [&](size_t i) { return traced[i]->node; });
@@ -304,9 +312,37 @@ void Assembly::sort_spans() {
   for (MemoryRecord& x : made_.memory) move(x.span);
 }
 
+bool Assembly::is_in_backward(int32_t span) const {
+  for (; span != kNone; span = made_.spans[static_cast<size_t>(span)].parent)
+    if (made_.spans[static_cast<size_t>(span)].kind == SpanKind::backward) return true;
+  return false;
+}
+
+void Assembly::sort_calls() {
+  std::vector<int32_t> order(made_.calls.size()), moved(made_.calls.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, {}, [&](int32_t i) { return made_.calls[static_cast<size_t>(i)].begin; });
+  std::vector<RuntimeCall> calls;
+  calls.reserve(order.size());
+  for (const int32_t i : order) {
+    moved[static_cast<size_t>(i)] = static_cast<int32_t>(calls.size());
+    calls.push_back(made_.calls[static_cast<size_t>(i)]);
+  }
+  made_.calls = std::move(calls);
+  for (DeviceRecord& x : made_.device)
+    if (x.call != kNone) x.call = moved[static_cast<size_t>(x.call)];
+}
+
 Recording Assembly::finish() {
+  sort_calls();
   sort_spans();
   inherit_places();
+  const auto inherit = [&](auto& records) {
+    for (auto& x : records)
+      if (x.span != kNone && is_in_backward(x.span))
+        x.path = made_.spans[static_cast<size_t>(x.span)].path, x.line = made_.spans[static_cast<size_t>(x.span)].line;
+  };
+  inherit(made_.memory), inherit(made_.waits);
   const auto by_begin = [](const auto& a, const auto& b) { return a.begin < b.begin; };
   std::stable_sort(made_.device.begin(), made_.device.end(), by_begin);
   std::stable_sort(made_.waits.begin(), made_.waits.end(), by_begin);

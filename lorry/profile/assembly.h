@@ -44,8 +44,9 @@ class Assembly {
     int32_t first_span = 0, spans = 0;                ///< before they are sorted
     int32_t first_storage = 0, first_parts = 0;
   };
-  /// Finds for the work of replayed graphs which part of the replay it is.
+  /// Finds the calls of kernels whose launch CUPTI did not see.
   void find_launches_by_order(size_t first_record);
+  /// Finds for the work of replayed graphs which part of the replay it is.
   void find_parts(const std::vector<const TracedWork*>& work, size_t first_record);
   /// The index of a span by its number; kNone for 0.
   static int32_t span_of(const Numbers& numbers, uint32_t number) {
@@ -53,7 +54,9 @@ class Assembly {
     return is_there ? numbers.first_span + static_cast<int32_t>(number) - 1 : kNone;
   }
   int32_t line_of(const Place& place);
+  bool is_in_backward(int32_t span) const;
   void sort_spans();
+  void sort_calls();
   void inherit_places();
   void add_work(const TracedWork& traced, const std::vector<int32_t>& names,
                 const std::unordered_map<uint32_t, int32_t>& spans, const std::unordered_map<uint32_t, int32_t>& calls);

@@ -8,6 +8,7 @@
 
 #include "lorry/base/error.h"
 #include "lorry/base/scope.h"
+#include "lorry/base/waits.h"
 #include "lorry/device/device.h"
 #include "lorry/memory/memory.h"
 #include "lorry/memory/observer.h"
@@ -22,11 +23,32 @@ namespace lorry::profile {
 namespace {
 
 constinit std::atomic<Recorder*> g_recorder{nullptr};
+constinit std::atomic<bool> g_claimed{false};  ///< a session records, or begins to
 constinit std::atomic<uint64_t> g_sessions{0};
+
 // Found without a call, because the room's library is loaded with the program.
 [[gnu::tls_model("initial-exec")]] constinit thread_local ThreadLog* t_log = nullptr;
-/// Of t_log's session.
-[[gnu::tls_model("initial-exec")]] constinit thread_local Recorder* t_recorder = nullptr;
+
+/// Logs of threads that are recorded: they stay as long as their threads may be inside a hook. Never destroyed.
+struct HeldLogs {
+  std::mutex mutex;
+  std::vector<std::shared_ptr<ThreadLog>> logs;
+};
+HeldLogs& held_logs() {
+  static HeldLogs& held = *new HeldLogs;
+  return held;
+}
+
+/// Memory events of threads that are not recorded. Never destroyed.
+struct OutsideEvents {
+  std::mutex mutex;
+  bool open = false;
+  std::vector<std::pair<LoggedMemory, std::string>> events;
+};
+OutsideEvents& outside_events() {
+  static OutsideEvents& outside = *new OutsideEvents;
+  return outside;
+}
 
 int64_t thread_cpu_ns() {
   timespec now{};
@@ -49,108 +71,180 @@ std::string date_and_time() {
   return text;
 }
 
-void begin_on_devices(const ThreadLog& log) noexcept {
-  if (DeviceTrace* const trace = t_recorder->trace())
-    trace->push(uint64_t{log.number + 1} << 32 | log.innermost_number());
-}
-void end_on_devices() noexcept {
-  if (DeviceTrace* const trace = t_recorder->trace()) trace->pop();
+double ticks_in_ns() {
+  const ClockReading start = ClockReading::now();
+  while (steady_ns() - start.ns < 200'000) {
+  }
+  const ClockReading end = ClockReading::now();
+  return static_cast<double>(end.ticks - start.ticks) / static_cast<double>(end.ns - start.ns);
 }
 
-LoggedSpan& open(ThreadLog& log, SpanKind kind) {
-  return log.open(kind, static_cast<size_t>(t_recorder->options().max_spans));
+/// This thread is recorded no more. Its modes are as before.
+void forget_log() noexcept {
+  t_log = nullptr;
+  t_modes &= ~uint32_t{kProfileMode};
+  lorry::detail::t_spans_heard = false;
+  lorry::detail::t_origin = 0;
 }
+
+/// Undoes what the innermost span began.
+void close_innermost(ThreadLog& log, uint64_t end) noexcept {
+  const ThreadLog::Open open = log.innermost_open();
+  if (open.in_nvtx) nvtx_pop();
+  if (open.in_trace) log.session->trace->pop();
+  if (open.entered) log.leave();
+  log.close(end);
+}
+
+/// Ends the log of this thread.
+void end_log() noexcept {
+  ThreadLog* const log = t_log;
+  if (log == nullptr) return;
+  forget_log();
+  const uint64_t now = ticks();
+  log->note_gap(now);
+  while (log->innermost() != nullptr) close_innermost(*log, now);  // scopes around the session's end
+  log->thread.end = steady_ns() - log->session->first.ns;
+  log->thread.cpu_ns += thread_cpu_ns();
+  log->has_left.store(true, std::memory_order_release);
+  HeldLogs& held = held_logs();
+  const std::scoped_lock lock(held.mutex);
+  std::erase_if(held.logs, [&](const std::shared_ptr<ThreadLog>& x) { return x.get() == log; });
+}
+
+/// The log of this thread; null if the thread is not recorded, or not any more because the session is over.
+ThreadLog* current_log() noexcept {
+  ThreadLog* const log = t_log;
+  if (log == nullptr) return nullptr;
+  if (!log->session->is_over.load(std::memory_order_relaxed)) [[likely]]
+    return log;
+  end_log();
+  return nullptr;
+}
+
+/// Begins a span. Null if there was no memory for that.
+LoggedSpan* open(ThreadLog& log, SpanKind kind) noexcept {
+  return log.open(kind, static_cast<size_t>(log.session->options.max_spans));
+}
+
+/// The innermost span has launches of GPUs.
+void begin_launches(ThreadLog& log) noexcept {
+  DeviceTrace* const trace = log.session->trace.get();
+  if (trace == nullptr) return;
+  trace->push(uint64_t{log.number + 1} << 32 | log.innermost_number());
+  log.innermost_open().in_trace = true;
+}
+void begin_range(ThreadLog& log, const char* name) noexcept {
+  if (!log.session->options.nvtx) return;
+  nvtx_push(name);
+  log.innermost_open().in_nvtx = true;
+}
+
+/// Whether a call may launch something.
+bool may_launch(const door::CallView& call) { return row(call.op).kind != OpKind::view; }
 
 }  // namespace
 
-// ---- hooks ----------------------------------------------------------------------------------------------------------
-
-/// Whether a call may launch something.
-static bool may_launch(const door::CallView& call) { return row(call.op).kind != OpKind::view; }
+// ---- hooks: they never throw into the program -----------------------------------------------------------------------
 
 struct RecorderHooks {
   static void before(const door::CallView& call, void*& note) {
-    ThreadLog* const log = t_log;
+    ThreadLog* const log = current_log();
     if (log == nullptr) return;
-    note = log;
     log->note_gap(ticks());
-    LoggedSpan& span = open(*log, SpanKind::call);
-    span.op = call.op, span.in_place = call.in_place;
-    span.place = log->here();
-    lorry::detail::t_origin = ThreadLog::origin(log->number, span.place);
-    if (may_launch(call)) begin_on_devices(*log);
-    if (t_recorder->options().nvtx) nvtx_push(name(call.op));
-    span.begin = ticks();
+    LoggedSpan* const span = open(*log, SpanKind::call);
+    if (span == nullptr) return;
+    note = log;
+    try {
+      span->op = call.op, span->in_place = call.in_place;
+      span->place = log->here();
+      lorry::detail::t_origin = ThreadLog::origin(log->session->number, log->number, span->place);
+    } catch (...) {  // no memory for the place
+      log->lose();
+    }
+    if (may_launch(call)) begin_launches(*log);
+    begin_range(*log, name(call.op));
+    span->begin = ticks();
   }
 
   static void after(const door::CallView& call, void* note) {
     const uint64_t end = ticks();
     ThreadLog* const log = t_log;
     if (log == nullptr || note != log || log->innermost() == nullptr) return;
-    if (t_recorder->options().nvtx) nvtx_pop();
-    if (may_launch(call)) end_on_devices();
     LoggedSpan& span = *log->innermost();
-    span.failed = call.failed;
-    const door::Cost cost = door::cost(call);
-    span.bytes = cost.bytes, span.flops = cost.flops;
-    if (t_recorder->options().operands) log->note_operands(span, call);
-    log->close(end);
+    try {
+      span.failed = call.failed;
+      const door::Cost cost = door::cost(call);
+      span.bytes = cost.bytes, span.flops = cost.flops;
+      if (log->session->options.operands && log->innermost_number() != 0) log->note_operands(span, call);
+    } catch (...) {  // no memory for the operands
+      log->lose();
+    }
+    close_innermost(*log, end);
   }
 
   static void begin_span(const SpanView& view) noexcept {
-    ThreadLog* const log = t_log;
+    ThreadLog* const log = current_log();
     if (log == nullptr) return;
     log->note_gap(ticks());
+    LoggedSpan* const span = open(*log, view.kind);
+    if (span == nullptr) return;
     try {
-      LoggedSpan& span = open(*log, view.kind);
       if (view.kind == SpanKind::scope) {
         const auto* scope = static_cast<const Scope*>(view.object);
         log->enter(Scope::path());
-        span.name = log->name(scope->name()), span.is_module = scope->is_of_object();
-        span.place = log->here();
+        log->innermost_open().entered = true;
+        span->name = log->name(scope->name()), span->is_module = scope->is_of_object();
+        span->place = log->here();
       } else {
-        log->describe(span, view);
-        if (span.place == 0 && view.origin == 0) span.place = log->here();
-        begin_on_devices(*log);
+        log->describe(*span, view);
+        const bool is_ours = ThreadLog::session_of(view.origin) == (log->session->number & 0xf);
+        if (view.kind == SpanKind::backward && !is_ours) span->origin_or_parts = 0;
+        if (span->place == 0 && view.origin == 0) span->place = log->here();
       }
-      if (t_recorder->options().nvtx) nvtx_push(log->names[span.name].c_str());
-      span.begin = ticks();
-    } catch (...) {  // no memory for the record; the program goes on
+    } catch (...) {
+      log->lose();
+    }
+    if (view.kind != SpanKind::scope) begin_launches(*log);
+    begin_range(*log, log->names[span->name].c_str());
+    span->begin = ticks();
+  }
+
+  static void end_span(const SpanView&) noexcept {
+    const uint64_t end = ticks();
+    ThreadLog* const log = current_log();
+    if (log != nullptr && log->innermost() != nullptr) close_innermost(*log, end);
+  }
+
+  static void heard_wait(const events::Event& event) noexcept {
+    ThreadLog* const log = current_log();
+    if (log == nullptr) return;
+    try {
+      // The event's clock is the system's: how long ago it began is known in its nanoseconds.
+      const auto ago = std::chrono::steady_clock::now() - event.begin;
+      const auto ticks_of = [&](std::chrono::nanoseconds t) {
+        return static_cast<uint64_t>(static_cast<double>(t.count()) * log->session->ticks_per_ns);
+      };
+      LoggedWait wait{.begin = ticks() - ticks_of(std::chrono::duration_cast<std::chrono::nanoseconds>(ago))};
+      wait.end = wait.begin + ticks_of(event.took);
+      wait.place = log->here(), wait.why = event.wait;
+      wait.name = log->name(event.source), wait.text = log->name(event.text);
+      wait.span = log->innermost_number();
+      log->wait(wait);
+    } catch (...) {
       log->lose();
     }
   }
 
-  static void end_span(const SpanView& view) noexcept {
-    const uint64_t end = ticks();
-    ThreadLog* const log = t_log;
-    if (log == nullptr || log->innermost() == nullptr) return;
-    if (t_recorder->options().nvtx) nvtx_pop();
-    if (view.kind == SpanKind::scope)
-      log->leave();
-    else
-      end_on_devices();
-    log->close(end);
-  }
-
-  static void heard_event(const events::Event& event) {
-    ThreadLog* const log = t_log;
-    if (log == nullptr || event.kind != events::Kind::synchronisation) return;
-    const uint64_t end = ticks();
-    LoggedWait wait{.end = end};
-    wait.begin = end - static_cast<uint64_t>(static_cast<double>(event.took.count()) * t_recorder->ticks_per_ns());
-    wait.place = log->here(), wait.why = event.wait;
-    wait.name = log->name(event.source), wait.text = log->name(event.text);
-    wait.span = log->innermost_number();
-    log->wait(wait);
-  }
-
   static void heard_block(const memory::BlockView& block, int64_t bytes) noexcept {
+    if (std::string_view(block.allocator).starts_with("meta")) return;  // memory that does not exist
+    ThreadLog* const log = current_log();
+    LoggedMemory record{.time = ticks(), .address = reinterpret_cast<uintptr_t>(block.data), .bytes = bytes};
     try {
-      LoggedMemory record{.time = ticks(), .address = reinterpret_cast<uintptr_t>(block.data), .bytes = bytes};
-      ThreadLog* const log = t_log;
       if (log == nullptr) {
-        if (Recorder* const recorder = g_recorder.load(std::memory_order_acquire))
-          recorder->note_outside(record, block.allocator);
+        OutsideEvents& outside = outside_events();
+        const std::scoped_lock lock(outside.mutex);
+        if (outside.open) outside.events.emplace_back(record, block.allocator);
         return;
       }
       record.allocator = log->name(block.allocator), record.name = log->name(block.made_by);
@@ -159,7 +253,7 @@ struct RecorderHooks {
       if (record.place == 0) record.place = log->here();
       log->memory(record);
     } catch (...) {
-      if (t_log != nullptr) t_log->lose();
+      if (log != nullptr) log->lose();
     }
   }
   static void allocated(const memory::BlockView& block) noexcept { heard_block(block, block.bytes); }
@@ -169,16 +263,22 @@ struct RecorderHooks {
   static constexpr SpanHooks kSpans{.begin = begin_span, .end = end_span};
   static constexpr memory::Observer kMemory{.allocated = allocated, .released = released};
 
+  static void remove() noexcept {
+    lorry::detail::g_span_hooks.store(nullptr, std::memory_order_release);
+    memory::set_observer(nullptr);
+    waits::set_observer(nullptr);
+    door::remove_listener(kListener);
+  }
+
   /// In a child of fork() nothing is recorded: CUPTI does not work there, and the session belongs to the parent.
   static void forked() {
-    if (g_recorder.exchange(nullptr) == nullptr) return;
-    t_log = nullptr, t_recorder = nullptr;
-    t_modes &= ~uint32_t{kProfileMode};
-    lorry::detail::t_spans_heard = false;
-    lorry::detail::t_origin = 0;
-    lorry::detail::g_span_hooks.store(nullptr);
-    memory::set_observer(nullptr);
-    door::remove_listener(kListener);
+    Recorder* const recorder = g_recorder.exchange(nullptr);
+    if (recorder == nullptr) return;
+    forget_log();
+    remove();
+    static_cast<void>(recorder->shared_->trace.release());  // the parent's
+    recorder->has_hooks_ = false;
+    g_claimed.store(false);
   }
 };
 
@@ -186,38 +286,57 @@ struct RecorderHooks {
 
 Recorder* Recorder::active() { return g_recorder.load(std::memory_order_acquire); }
 
-Recorder::Recorder(const SessionOptions& options)
-    : options_(options), number_(g_sessions.fetch_add(1) + 1), process_(getpid()) {
+Recorder::Recorder(const SessionOptions& options) : process_(getpid()) {
   [[maybe_unused]] static const int registered = pthread_atfork(nullptr, nullptr, RecorderHooks::forked);
-  Recorder* none = nullptr;
-  if (!g_recorder.compare_exchange_strong(none, this))
+  if (g_claimed.exchange(true))
     raise_as<ValueError>("Session",
                          "a session is recording already in this process; expected one at a time; stop that "
                          "one first, or let other threads take part in it with RecordThread");
+  shared_->options = options, shared_->number = g_sessions.fetch_add(1) + 1;
   try {
-    door::add_listener(RecorderHooks::kListener);
+    begin();
   } catch (...) {
-    g_recorder.store(nullptr);
+    end_hooks();
+    g_claimed.store(false);
     throw;
   }
-  started_ = date_and_time();
-  if (options_.gpu) trace_ = trace_devices(no_gpu_);
-  if (trace_ != nullptr) warm_up_devices();
-  listening_ = true;
-  if (options_.memory) note_memory_before();
-  measure_ticks();
-  first_ = ClockReading::now();
-  if (trace_ != nullptr) trace_first_ = trace_->now();
-  lorry::detail::g_span_hooks.store(&RecorderHooks::kSpans, std::memory_order_release);
-  if (options_.memory) memory::set_observer(&RecorderHooks::kMemory);
-  outer_handler_ = events::set_handler({});
-  events::set_handler([this](const events::Event& event) {
-    RecorderHooks::heard_event(event);
-    if (outer_handler_) outer_handler_(event);
-  });
 }
 
-Recorder::~Recorder() { abandon(); }
+void Recorder::begin() {
+  started_ = date_and_time();
+  if (options().gpu) {
+    shared_->trace = trace_devices(no_gpu_);
+    if (shared_->trace != nullptr) try {
+        warm_up_devices();
+      } catch (const std::exception& error) {  // of an earlier call, perhaps
+        shared_->trace.reset();
+        no_gpu_ = error.what();
+      }
+  }
+  shared_->ticks_per_ns = ticks_in_ns();
+  door::add_listener(RecorderHooks::kListener);
+  has_hooks_ = true;
+  if (options().memory) {
+    OutsideEvents& outside = outside_events();
+    const std::scoped_lock lock(outside.mutex);
+    outside.events.clear(), outside.open = true;
+  }
+  shared_->first = ClockReading::now();
+  if (shared_->trace != nullptr) trace_first_ = shared_->trace->now();
+  lorry::detail::g_span_hooks.store(&RecorderHooks::kSpans, std::memory_order_release);
+  if (options().memory) {
+    note_memory_before();
+    memory::set_observer(&RecorderHooks::kMemory);
+  }
+  waits::set_observer(RecorderHooks::heard_wait);
+  g_recorder.store(this, std::memory_order_release);
+}
+
+Recorder::~Recorder() {
+  if (getpid() != process_) return;
+  end_hooks();
+  g_claimed.store(false);
+}
 
 void Recorder::note_memory_before() {
   const auto note = [&](Device device) {
@@ -235,64 +354,47 @@ void Recorder::warm_up_devices() {
     if (memory::stats(gpu).reserved == 0) continue;
     const Stream stream = current_stream(gpu);
     if (is_capturing(stream)) continue;
+    const waits::RuleScope allowed({});
     raw_launch(stream);
     stream.synchronize();
   }
 #endif
 }
 
-void Recorder::measure_ticks() {
-  const ClockReading start = ClockReading::now();
-  while (steady_ns() - start.ns < 200'000) {
-  }
-  const ClockReading end = ClockReading::now();
-  ticks_per_ns_ = static_cast<double>(end.ticks - start.ticks) / static_cast<double>(end.ns - start.ns);
-}
-
 void Recorder::join() {
-  if (t_log != nullptr) raise_as<ValueError>("RecordThread", "this thread is recorded already");
+  if (current_log() != nullptr) raise_as<ValueError>("RecordThread", "this thread is recorded already");
   const std::scoped_lock lock(mutex_);
   if (logs_.size() >= ThreadLog::kMostThreads)
     raise_as<ValueError>("RecordThread", "too many threads were recorded; got {}; expected at most {}",
                          logs_.size() + 1, ThreadLog::kMostThreads);
-  auto log = std::make_unique<ThreadLog>(static_cast<uint32_t>(logs_.size()), options_.lines, options_.operands);
+  auto log = std::make_shared<ThreadLog>(static_cast<uint32_t>(logs_.size()), options().lines, options().operands);
+  log->session = shared_;
   log->thread.name = thread_name();
-  log->thread.begin = steady_ns() - first_.ns;
+  log->thread.begin = steady_ns() - shared_->first.ns;
   log->thread.cpu_ns = -thread_cpu_ns();
   if (Scope::innermost() != nullptr) log->enter(Scope::path());
-  t_log = log.get(), t_recorder = this;
-  logs_.push_back(std::move(log));
+  {
+    HeldLogs& held = held_logs();
+    const std::scoped_lock both(held.mutex);
+    held.logs.push_back(log);
+  }
+  logs_.push_back(log);
+  t_log = log.get();
   t_modes |= kProfileMode;
   lorry::detail::t_spans_heard = true;
 }
 
-void Recorder::leave() noexcept {
-  if (t_log == nullptr || t_recorder != this) return;
-  t_modes &= ~uint32_t{kProfileMode};
-  lorry::detail::t_spans_heard = false;
-  lorry::detail::t_origin = 0;
-  const uint64_t now = ticks();
-  t_log->note_gap(now);
-  while (t_log->innermost() != nullptr) t_log->close(now);  // scopes around the session's end
-  t_log->thread.end = steady_ns() - first_.ns;
-  t_log->thread.cpu_ns += thread_cpu_ns();
-  t_log = nullptr, t_recorder = nullptr;
+void Recorder::leave(uint64_t session) noexcept {
+  if (t_log != nullptr && t_log->session->number == session) end_log();
 }
 
-void Recorder::note_outside(const LoggedMemory& record, std::string_view allocator) {
-  const std::scoped_lock lock(mutex_);
-  outside_.emplace_back(record, allocator);
-}
-
-void Recorder::abandon() noexcept {
-  if (!listening_ || getpid() != process_) return;
-  listening_ = false;
-  leave();
-  lorry::detail::g_span_hooks.store(nullptr, std::memory_order_release);
-  if (options_.memory) memory::set_observer(nullptr);
-  door::remove_listener(RecorderHooks::kListener);
-  events::set_handler(outer_handler_);
+void Recorder::end_hooks() noexcept {
+  if (!has_hooks_) return;
+  has_hooks_ = false;
+  shared_->is_over.store(true);
   g_recorder.store(nullptr, std::memory_order_release);
+  RecorderHooks::remove();
+  leave(number());
 }
 
 Recording Recorder::finish() {
@@ -301,9 +403,11 @@ Recording Recorder::finish() {
     recording.incomplete.push_back("this process is a child of the one that was recorded");
     return recording;
   }
+  waits::set_observer(nullptr);  // waiting for the GPUs is no wait of the program
   std::vector<std::string> failures;
-  if (trace_ != nullptr) {
+  if (shared_->trace != nullptr) {
     const ModeScope silent(0, kProfileMode);
+    const waits::RuleScope allowed({});
     for (int i = 0; i < device::count(DeviceType::cuda); ++i) {
       const Device gpu{DeviceType::cuda, static_cast<int8_t>(i)};
       if (memory::stats(gpu).reserved == 0) continue;  // not used: waiting would create a context
@@ -313,18 +417,24 @@ Recording Recorder::finish() {
         failures.push_back(error.what());
       }
     }
-    trace_last_ = trace_->now();
+    trace_last_ = shared_->trace->now();
   }
   last_ = ClockReading::now();
-  abandon();
+  end_hooks();
   Traced traced;
-  if (trace_ != nullptr) traced = trace_->stop();
-  Assembly assembly({.first = first_, .last = last_, .trace_first = trace_first_, .trace_last = trace_last_});
+  if (shared_->trace != nullptr) traced = shared_->trace->stop();
+  Assembly assembly({.first = shared_->first, .last = last_, .trace_first = trace_first_, .trace_last = trace_last_});
   {
     const std::scoped_lock lock(mutex_);
     for (const auto& log : logs_) assembly.add(*log);
-    for (const auto& [record, allocator] : outside_) assembly.add_outside(record, allocator);
   }
+  std::vector<std::pair<LoggedMemory, std::string>> outside;
+  {
+    OutsideEvents& events = outside_events();
+    const std::scoped_lock lock(events.mutex);
+    outside.swap(events.events), events.open = false;
+  }
+  for (const auto& [record, allocator] : outside) assembly.add_outside(record, allocator);
   for (const auto& [allocator, bytes] : memory_before_) assembly.add_memory_before(allocator, bytes);
   assembly.add(traced);
   for (const std::string& failure : failures) assembly.add_failure(failure);

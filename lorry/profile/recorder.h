@@ -2,18 +2,30 @@
 
 // The recorder of a session: its hooks into the door, spans, waits and memory, and the logs of its threads. One session
 // records at a time in a process.
+//
+// What hooks use belongs to the log of their thread and to what logs share, so that a thread may be inside a hook, or
+// recorded still, while the session stops: its next hook finds the session over, and ends the recording of the thread.
 
 #include <atomic>
 #include <memory>
 #include <mutex>
 #include <vector>
 
-#include "lorry/base/events.h"
 #include "lorry/profile/device_trace.h"
 #include "lorry/profile/session.h"
 #include "lorry/profile/thread_log.h"
 
 namespace lorry::profile {
+
+/// What the logs of a session share.
+struct SessionShared {
+  SessionOptions options;
+  uint64_t number = 0;  ///< of the session; each has its own
+  double ticks_per_ns = 1;
+  ClockReading first;
+  std::unique_ptr<DeviceTrace> trace;
+  std::atomic<bool> is_over{false};
+};
 
 class Recorder {
  public:
@@ -25,45 +37,35 @@ class Recorder {
 
   /// The recorder of the session of this process; null if there is none.
   static Recorder* active();
-  /// The number of the session; each has its own.
-  uint64_t number() const { return number_; }
+  uint64_t number() const { return shared_->number; }
+  const SessionOptions& options() const { return shared_->options; }
 
   /// Records this thread from now on. Throws ValueError if it is recorded already, or if there are too many threads.
   void join();
-  /// Records this thread no more.
-  void leave() noexcept;
+  /// Records this thread no more, if it is recorded by the session with this number.
+  static void leave(uint64_t session) noexcept;
   /// Waits for the GPUs, ends all hooks, and returns what was recorded.
   Recording finish();
-  /// Ends all hooks.
-  void abandon() noexcept;
-
-  const SessionOptions& options() const { return options_; }
-  DeviceTrace* trace() const { return trace_.get(); }
-  double ticks_per_ns() const { return ticks_per_ns_; }
-  void note_outside(const LoggedMemory& record, std::string_view allocator);
 
  private:
   friend struct RecorderHooks;
+  void begin();
   void note_memory_before();
-  void measure_ticks();
   /// The first launch after CUPTI was enabled takes 5 ms: it is made before the session's time begins.
   void warm_up_devices();
+  /// Ends all hooks.
+  void end_hooks() noexcept;
 
-  const SessionOptions options_;
-  const uint64_t number_;
   const int64_t process_;
-  bool listening_ = false;
+  std::shared_ptr<SessionShared> shared_ = std::make_shared<SessionShared>();
+  bool has_hooks_ = false;
   std::string started_;
-  ClockReading first_, last_;
-  double ticks_per_ns_ = 1;  ///< about
+  ClockReading last_;
   int64_t trace_first_ = 0, trace_last_ = 0;
-  std::unique_ptr<DeviceTrace> trace_;
   std::string no_gpu_;
   std::vector<std::pair<std::string, int64_t>> memory_before_;
-  events::Handler outer_handler_;
-  std::mutex mutex_;  ///< guards what follows
-  std::vector<std::unique_ptr<ThreadLog>> logs_;
-  std::vector<std::pair<LoggedMemory, std::string>> outside_;  ///< memory events of threads that are not recorded
+  std::mutex mutex_;  ///< guards logs_
+  std::vector<std::shared_ptr<ThreadLog>> logs_;
 };
 
 }  // namespace lorry::profile

@@ -10,22 +10,28 @@
 namespace lorry::profile {
 namespace {
 
-/// Writes what is recorded if the process ends during a session that wants it.
-void save_at_exit() {
-  Recorder* const recorder = Recorder::active();
-  if (recorder == nullptr || recorder->options().save_to.empty()) return;
+/// Writes what is recorded, if the session wants that.
+void save(Recorder& recorder) {
+  if (recorder.options().save_to.empty()) return;
   try {
-    write_chrome_trace(recorder->finish(), recorder->options().save_to);
+    const std::string path = recorder.options().save_to;
+    write_chrome_trace(recorder.finish(), path);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "profile: the trace could not be saved: %s\n", error.what());
   }
 }
 
+/// For sessions that exit() does not destroy.
+void save_at_exit() {
+  if (Recorder* const recorder = Recorder::active()) save(*recorder);
+}
+
 }  // namespace
 
 Session::Session(SessionOptions options) {
-  if (options.max_spans < 1)
-    raise_as<ValueError>("Session", "max_spans is too small; got {}; expected 1 or more", options.max_spans);
+  constexpr int64_t kMost = int64_t{1} << 28;
+  if (options.max_spans < 1 || options.max_spans > kMost)
+    raise_as<ValueError>("Session", "max_spans is {}; expected 1 to {}", options.max_spans, kMost);
   if (!options.save_to.empty()) {
     [[maybe_unused]] static const int registered = std::atexit(save_at_exit);
   }
@@ -33,7 +39,11 @@ Session::Session(SessionOptions options) {
   recorder_->join();
 }
 
-Session::~Session() = default;
+Session::~Session() {
+  if (recorder_ != nullptr && recorder_.get() == Recorder::active()) save(*recorder_);
+}
+
+bool Session::any_is_recording() { return Recorder::active() != nullptr; }
 
 Recording Session::stop() {
   if (recorder_ == nullptr) raise_as<ValueError>("Session", "it has ended already; make a new one");
@@ -48,9 +58,6 @@ RecordThread::RecordThread(Session& session) {
   session_ = session.recorder_->number();
 }
 
-RecordThread::~RecordThread() {
-  Recorder* const recorder = Recorder::active();
-  if (recorder != nullptr && recorder->number() == session_) recorder->leave();
-}
+RecordThread::~RecordThread() { Recorder::leave(session_); }
 
 }  // namespace lorry::profile

@@ -29,7 +29,8 @@ struct SessionOptions {
   bool gpu = true;     ///< what GPUs did, where CUPTI can be opened
   bool nvtx = false;   ///< also announces spans to NVTX, for another profiler that watches the process
   int64_t max_spans = int64_t{16} << 20;  ///< of a thread; later ones are only counted
-  /// If the process ends without stop(), by exit() or the end of main, the trace is written there. Empty: it is lost.
+  /// If the session ends without stop(), by its destructor or with the process, the trace is written there. Empty: it
+  /// is lost.
   std::string save_to = {};
 };
 
@@ -37,7 +38,7 @@ class Session {
  public:
   /// Begins to record. Throws ValueError if a session is recording already in this process, on whichever thread.
   explicit Session(SessionOptions options = {});
-  /// Ends it; what was recorded is lost unless stop() was called.
+  /// Ends it; what was recorded is lost unless stop() was called, or SessionOptions::save_to is set.
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -46,14 +47,16 @@ class Session {
   /// a child of fork() the recording is empty and says so.
   Recording stop();
   bool is_recording() const { return recorder_ != nullptr; }
+  /// Whether any session records in this process.
+  static bool any_is_recording();
 
  private:
   friend class RecordThread;
   std::unique_ptr<class Recorder> recorder_;
 };
 
-/// Records this thread too, for a scope. End it before the session's stop(): what a thread does during stop() may be
-/// missing.
+/// Records this thread too, for a scope. End it before the session's stop(): the recording of a session whose threads
+/// have not left is incomplete.
 class [[nodiscard]] RecordThread {
  public:
   /// Throws ValueError if the session has ended, or if the thread is recorded already.

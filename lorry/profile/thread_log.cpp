@@ -73,38 +73,48 @@ ThreadLog::ThreadLog(uint32_t n, bool stacks, bool operands)
   note_long_gap(ticks());
 }
 
-void ThreadLog::note_long_gap(uint64_t now) {
+ThreadLog::Counters ThreadLog::counters() {
   timespec on_processor{};
   rusage use{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &on_processor);
   getrusage(RUSAGE_THREAD, &use);
-  const int64_t ns = steady_ns(), cpu_ns = int64_t{1'000'000'000} * on_processor.tv_sec + on_processor.tv_nsec;
-  const bool slept = use.ru_nvcsw > gap_sleeps_;
+  return {steady_ns(), int64_t{1'000'000'000} * on_processor.tv_sec + on_processor.tv_nsec, use.ru_nvcsw};
+}
+
+void ThreadLog::note_long_gap(uint64_t now) {
+  const Counters was = counters_;
+  counters_ = counters();
   if (last_ != 0) {
-    const int64_t off = std::max<int64_t>(0, (ns - gap_ns_) - (cpu_ns - gap_cpu_ns_));
-    lost_ += !gaps.push({last_, now, slept ? off : 0});
+    const int64_t off = std::max<int64_t>(0, (counters_.ns - was.ns) - (counters_.cpu_ns - was.cpu_ns));
+    count(gaps.push({last_, now, counters_.sleeps > was.sleeps ? off : 0}));
   }
-  gap_ns_ = ns, gap_cpu_ns_ = cpu_ns, gap_sleeps_ = use.ru_nvcsw;
   last_ = now;
 }
 
-LoggedSpan& ThreadLog::open(SpanKind kind, size_t most) {
-  LoggedSpan* span = spans.appended() < most ? spans.append() : nullptr;
-  uint32_t number = 0;
-  if (span != nullptr) {
-    number = static_cast<uint32_t>(spans.appended());
-  } else {
-    ++lost_;
-    span = &lost_span_;
+LoggedSpan* ThreadLog::open(SpanKind kind, size_t most) noexcept {
+  const uint32_t parent = innermost_number();
+  try {
+    open_.push_back({&lost_span_, 0});
+  } catch (const std::bad_alloc&) {
+    lose();
+    return nullptr;
   }
-  span->kind = kind, span->parent = innermost_number();
-  open_.push_back({span, number});
-  return *span;
+  if (LoggedSpan* const span = spans.appended() < most ? spans.append() : nullptr)
+    open_.back().span = span, open_.back().number = static_cast<uint32_t>(spans.appended());
+  else
+    lose();
+  LoggedSpan* const opened = open_.back().span;
+  opened->kind = kind, opened->parent = parent;
+  return opened;
 }
 
 void ThreadLog::close(uint64_t end) {
   if (open_.empty()) return;
-  open_.back().span->end = last_ = end;
+  LoggedSpan& span = *open_.back().span;
+  // Time off the processor inside a call is not that of the next gap.
+  if (end - span.begin > kLongGap) [[unlikely]]
+    note_counters();
+  span.end = last_ = end;
   open_.pop_back();
   if (open_.empty()) spans.publish();
 }
@@ -121,7 +131,7 @@ uint32_t ThreadLog::number_of(const Place& place) {
   size_t at = hash_of(place) & mask;
   for (; place_table_[at] != 0; at = (at + 1) & mask)
     if (places[place_table_[at]] == place) return place_table_[at];
-  if (places.size() >= (size_t{1} << 24)) return 0;
+  if (places.size() >= kMostPlaces) return 0;
   const auto added = static_cast<uint32_t>(places.size());
   {
     const std::scoped_lock lock(mutex);
@@ -213,7 +223,7 @@ void ThreadLog::note_operands(LoggedSpan& span, const door::CallView& call) {
   KeyWriter key(inputs);
   const auto add = [&](const Tensor* x) {
     key.add(x);
-    lost_ += !storages.push(x != nullptr && x->defined() ? x->node()->storage->id() : 0);
+    count(storages.push(x != nullptr && x->defined() ? x->node()->storage->id() : 0));
   };
   for (size_t i = 0; i < inputs; ++i) add(call.inputs[i].tensor());
   for (size_t i = 0; i < outputs; ++i) add(&call.outputs[i]);

@@ -3,7 +3,9 @@
 // The log of one recorded thread. The thread appends, and the session reads at its end: what was appended never moves.
 // Names, places and lists of operands are stored once each; a span refers to them by number.
 
+#include <atomic>
 #include <deque>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <unordered_map>
@@ -15,6 +17,8 @@
 #include "lorry/profile/recording.h"
 
 namespace lorry::profile {
+
+struct SessionShared;
 
 inline constexpr int kFrames = 16;           ///< return addresses recorded of a call
 inline constexpr size_t kMostOperands = 24;  ///< tensors recorded of a call
@@ -78,20 +82,32 @@ class ThreadLog {
   ThreadLog& operator=(const ThreadLog&) = delete;
 
   static constexpr uint32_t kMostThreads = 255;
-  /// A place of any thread, as one number (detail::t_origin).
-  static uint32_t origin(uint32_t thread, uint32_t place) { return thread << 24 | place; }
+  /// A place of any thread, as one number (detail::t_origin). The lowest bits of the session's number tell places of
+  /// other sessions apart, whose tapes may still be there.
+  static uint32_t origin(uint64_t session, uint32_t thread, uint32_t place) {
+    return place >= kMostPlaces ? 0 : thread << 24 | static_cast<uint32_t>(session & 0xf) << 20 | place;
+  }
   static uint32_t thread_of(uint32_t origin) { return origin >> 24; }
-  static uint32_t place_of(uint32_t origin) { return origin & 0xffffff; }
+  static uint32_t session_of(uint32_t origin) { return origin >> 20 & 0xf; }
+  static uint32_t place_of(uint32_t origin) { return origin & (kMostPlaces - 1); }
+  static constexpr uint32_t kMostPlaces = 1 << 20;
 
   // Only on the log's own thread:
 
-  /// Begins a span. If there is no memory for it, or if there are `most` already, it is counted as lost, and what is
-  /// returned is logged nowhere.
-  LoggedSpan& open(SpanKind kind, size_t most);
+  struct Open {
+    LoggedSpan* span;
+    uint32_t number;
+    bool in_trace = false, in_nvtx = false, entered = false;  ///< what its end must undo
+  };
+  /// Begins a span. If there are `most` already, it is counted as lost, and what is returned is logged nowhere. Null if
+  /// there was no memory to open it.
+  LoggedSpan* open(SpanKind kind, size_t most) noexcept;
   /// The innermost open span; null outside all.
   LoggedSpan* innermost() { return open_.empty() ? nullptr : open_.back().span; }
   /// Its number; 0 outside all spans, or if it is lost.
   uint32_t innermost_number() const { return open_.empty() ? 0 : open_.back().number; }
+  /// Only if a span is open.
+  Open& innermost_open() { return open_.back(); }
   /// Ends the innermost open span.
   void close(uint64_t end);
   /// Notes what the thread did since the last span ended, if that was long ago. Called when a span begins.
@@ -100,7 +116,7 @@ class ThreadLog {
       note_long_gap(now);
   }
   /// Counts a record for which there was no memory.
-  void lose() { ++lost_; }
+  void lose() noexcept { lost_.fetch_add(1, std::memory_order_relaxed); }
   uint32_t here();                       ///< the number of the place of the calling function's caller
   uint32_t name(std::string_view text);  ///< its number
   void enter(std::string path);          ///< the current path
@@ -109,8 +125,8 @@ class ThreadLog {
   /// Describes a span that is not a call: its name and place.
   void describe(LoggedSpan& span, const SpanView& view);
   void note_operands(LoggedSpan& span, const door::CallView& call);
-  void wait(const LoggedWait& wait) { lost_ += !waits.push(wait); }
-  void memory(const LoggedMemory& record) { lost_ += !memory_records.push(record); }
+  void wait(const LoggedWait& wait) { count(waits.push(wait)); }
+  void memory(const LoggedMemory& record) { count(memory_records.push(record)); }
 
   const uint32_t number;
   Chunked<LoggedSpan> spans;
@@ -119,7 +135,9 @@ class ThreadLog {
   Chunked<uint64_t> storages;
   Chunked<LoggedGap> gaps;
   ThreadRecord thread;
-  int64_t lost() const { return lost_; }
+  int64_t lost() const { return lost_.load(std::memory_order_relaxed); }
+  std::shared_ptr<SessionShared> session;
+  std::atomic<bool> has_left{false};  ///< the thread is recorded no more
 
   // What numbers refer to. Read under the mutex by other threads; element 0 of each is empty.
   std::mutex mutex;
@@ -142,17 +160,21 @@ class ThreadLog {
   void grow_table();
 
   const bool stacks_, operands_;
-  struct Open {
-    LoggedSpan* span;
-    uint32_t number;
-  };
+  void count(bool is_stored) {
+    if (!is_stored) lose();
+  }
   std::vector<Open> open_;
   LoggedSpan lost_span_;                        ///< stands for all that are lost
   static constexpr uint64_t kLongGap = 50'000;  ///< ticks: about 20 us
   void note_long_gap(uint64_t now);
   uint64_t last_ = 0;  ///< when the last span ended
-  /// At the last long gap: the moment, the thread's time on a processor, and how often it had given it up.
-  int64_t gap_ns_ = 0, gap_cpu_ns_ = 0, gap_sleeps_ = 0;
+  /// The moment, the thread's time on a processor, and how often it has given it up.
+  struct Counters {
+    int64_t ns = 0, cpu_ns = 0, sleeps = 0;
+  };
+  static Counters counters();
+  void note_counters() { counters_ = counters(); }
+  Counters counters_;  ///< at the end of the last long gap or long span
   uint32_t path_ = 0;
   std::vector<uint32_t> outer_paths_;
   std::unordered_map<std::string, uint32_t> name_numbers_, path_numbers_;
@@ -160,7 +182,7 @@ class ThreadLog {
   std::unordered_map<uint64_t, LoggedSpan> described_;  ///< the fields that describe() sets
   std::vector<OperandKey> operand_table_;               ///< open addressing
   std::vector<uint64_t> key_words_;
-  int64_t lost_ = 0;
+  std::atomic<int64_t> lost_{0};
 };
 
 }  // namespace lorry::profile

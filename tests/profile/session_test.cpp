@@ -6,10 +6,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <thread>
 
 #include "lorry/lorry.h"
@@ -308,6 +312,119 @@ TEST(Session, a_process_that_ends_early_saves_its_trace) {
   int sums = 0;
   for (const auto& event : json["traceEvents"]) sums += event["name"] == "add";
   EXPECT_EQ(sums, 1);
+}
+
+TEST(Session, a_session_that_an_error_ends_saves_its_trace) {
+  const test::ScratchFolder folder;
+  const std::string path = (folder / "trace.json").string();
+  EXPECT_THROW(
+      {
+        Session session({.save_to = path});
+        static_cast<void>(cpu_ones({4}).add(1));
+        throw std::runtime_error("the program's own");
+      },
+      std::runtime_error);
+  EXPECT_TRUE(std::filesystem::exists(path));
+}
+
+TEST(Session, a_thread_may_outlive_the_session) {
+  std::atomic<int> stage{0};
+  auto session = std::make_unique<Session>();
+  std::thread other([&] {
+    const Scope around("serve");
+    std::optional<profile::RecordThread> here(std::in_place, *session);
+    Tensor x = cpu_ones({4});
+    for (int i = 0; i < 10; ++i) x.add_(1);
+    stage = 1;
+    while (stage != 2) std::this_thread::yield();
+    x.add_(1);  // the session is over, and another one records
+    here.reset();
+    x.add_(1);
+    stage = 3;
+  });
+  while (stage != 1) std::this_thread::yield();
+  const Recording r = session->stop();
+  session.reset();
+  EXPECT_FALSE(r.is_complete()) << "a thread had not left";
+  Session next;
+  stage = 2;
+  other.join();
+  EXPECT_EQ(stage, 3);
+  const Recording second = next.stop();
+  EXPECT_TRUE(second.is_complete());
+  EXPECT_TRUE(calls_of(second, "add").empty()) << "the thread takes no part in the next session";
+}
+
+TEST(Session, other_threads_may_allocate_while_sessions_begin_and_end) {
+  std::atomic<bool> done{false};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&] {
+      while (!done) static_cast<void>(empty({1 << 20}, {.device = kCPU}));
+    });
+  for (int i = 0; i < 50; ++i) {
+    Session session;
+    static_cast<void>(cpu_ones({4}).add(1));
+    EXPECT_EQ(calls_of(session.stop(), "add").size(), 1u);
+  }
+  done = true;
+  for (std::thread& t : threads) t.join();
+}
+
+TEST(Session, a_handler_of_events_that_comes_and_goes_changes_nothing) {
+  Session session;
+  int heard = 0;
+  const events::Handler before = events::set_handler([&](const events::Event&) { ++heard; });
+  session.stop();
+  events::emit(events::Kind::warning, "test", "text");
+  EXPECT_EQ(heard, 1) << "the session's end leaves the handler alone";
+  events::set_handler(before);
+  events::emit(events::Kind::warning, "test", "text");
+}
+
+TEST(Session, a_child_may_go_on_after_its_session) {
+  Session session;
+  const pid_t child = fork();
+  if (child == 0) {
+    session.stop();
+    events::emit(events::Kind::warning, "test", "text");
+    Session own;
+    static_cast<void>(cpu_ones({4}).add(1));
+    _exit(calls_of(own.stop(), "add").size() == 1 ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status)) << status;
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+TEST(Session, a_backward_of_another_session_has_no_place_here) {
+  const Tensor x = cpu_ones({4}).requires_grad_();
+  Tensor y;
+  {
+    Session first;
+    y = user::scaled(x).sum();
+    first.stop();
+  }
+  Session second;
+  {
+    const Scope here("unrelated");
+    static_cast<void>(cpu_ones({4}).add(1));
+  }
+  y.backward();
+  const Recording r = second.stop();
+  for (const SpanRecord& span : r.spans)
+    if (span.kind == SpanKind::backward) {
+      EXPECT_EQ(path_of(r, span), "");
+    }
+}
+
+TEST(Session, memory_that_does_not_exist_is_not_counted) {
+  Session session;
+  const Tensor huge = empty({1 << 28}, {.device = kMeta});
+  const Recording r = session.stop();
+  for (const profile::MemoryRecord& m : r.memory)
+    EXPECT_FALSE(r.names[static_cast<size_t>(m.allocator)].starts_with("meta"));
 }
 
 TEST(Session, a_trace_that_cannot_be_written_leaves_the_recording) {

@@ -99,6 +99,7 @@ class Graph final : public device::WorkGraph, device::LaunchObserver {
   /// Notes where the launch was made. The nodes since the last launch are its own.
   void note_launch(const device::Launch& launch) {
     const int64_t nodes = captured_nodes(handle(launch.stream));
+    if (nodes < seen_nodes_) return;  // another stream's
     launches_.push_back({.name = launch.operator_name != nullptr ? launch.operator_name : "",
                          .path = Scope::path(),
                          .frames = call_stack(),

@@ -215,8 +215,10 @@ cudaGraphNode_t last_captured(cudaStream_t stream) noexcept {
 int64_t captured_nodes(cudaStream_t stream) noexcept {
   const Captured now = captured(stream);
   size_t nodes = 0;
-  if (now.graph == nullptr || cudaGraphGetNodes(now.graph, nullptr, &nodes) != cudaSuccess) return 0;
-  return static_cast<int64_t>(nodes);
+  if (now.graph == nullptr) return 0;
+  const cudaError_t error = cudaGraphGetNodes(now.graph, nullptr, &nodes);
+  if (error != cudaSuccess) cudaGetLastError();
+  return error == cudaSuccess ? static_cast<int64_t>(nodes) : 0;
 }
 
 std::unique_ptr<GraphNode> read_node(cudaGraphNode_t node, const KnownKernel* known) {
