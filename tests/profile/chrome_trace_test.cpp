@@ -110,7 +110,7 @@ Recording with_random_clocks(uint32_t seed) {
     } else if (choice == 2) {
       r.calls.push_back({begin, begin + below(400), 1, 0, 0, around});
     } else {
-      r.waits.push_back({begin, begin + below(400), 0, around, 1, 1, 0, 0});
+      r.waits.push_back({begin, begin + below(400), 0, events::Wait::value, around, 1, 1, 0, 0});
     }
     now += below(300);
   }

@@ -36,7 +36,8 @@ class Maker {
     return x;
   }
   void wait(std::string_view what, int64_t begin, int64_t end, int32_t span) {
-    made_.waits.push_back({begin, end, 0, span, text(made_.names, "item"), text(made_.names, what), 0, 0});
+    made_.waits.push_back(
+        {begin, end, 0, events::Wait::value, span, text(made_.names, "item"), text(made_.names, what), 0, 0});
   }
   void memory(int64_t time, std::string_view allocator, int64_t bytes) {
     made_.memory.push_back({time, 0x1000, bytes, text(made_.names, allocator), kNone, 0, 0, 0});
