@@ -35,6 +35,7 @@
 #include "lorry/profile/ceilings.h"
 #include "lorry/profile/chrome_trace.h"
 #include "lorry/profile/diagnose.h"
+#include "lorry/profile/forecast.h"
 #include "lorry/profile/lossy.h"
 #include "lorry/profile/memory_timeline.h"
 #include "lorry/profile/session.h"
