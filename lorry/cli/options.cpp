@@ -221,8 +221,14 @@ void add_train(CLI::App& app, TrainOptions& o) {
       ->needs(compile);
   app.add_flag("--replay", o.replay,
                "Capture one step and replay it: the same numbers, without the host's work for each operator");
+  app.add_flag("--forecast", o.forecast,
+               "Train nothing: print how much memory a step of this model and batch takes, layer by layer, and whether "
+               "the device has it");
   app.callback([&app, resume, settings] {
-    if (resume->count() == 0 && app.count("--text") == 0) throw CLI::RequiredError("--text");
+    for (const char* other : {"--resume", "--compile", "--replay"})  // whose steps take other memory
+      if (app.count("--forecast") && app.count(other)) throw CLI::ExcludesError("--forecast", other);
+    if (resume->count() == 0 && app.count("--forecast") == 0 && app.count("--text") == 0)
+      throw CLI::RequiredError("--text");
     if (app.count("--steps") && app.count("--max-seconds")) throw CLI::ExcludesError("--steps", "--max-seconds");
     if (resume->count() == 0) return;
     if (app.count("--out")) throw CLI::ExcludesError("--resume", "--out");

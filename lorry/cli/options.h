@@ -1,6 +1,6 @@
 #pragma once
 
-// The contents of a command line as plain values. The parser (options.cpp) is the only file that uses CLI11.
+// The contents of a command line as plain values. Only the parser (options.cpp, *_options.cpp) uses CLI11.
 
 #include <cstdint>
 #include <memory>
@@ -61,6 +61,7 @@ struct TrainOptions {
   std::optional<double> max_seconds;  ///< time limit of the run, if its steps are not given
   std::string out = "run", resume;
   bool compile = false, epilogues = false, replay = false;
+  bool forecast = false;         ///< train nothing; print the memory of a step
   int64_t checkpoint_every = 0;  ///< 0: with each validation; always at the end and when interrupted
 };
 
@@ -96,6 +97,8 @@ struct ProfileOptions {
   std::string trace, report, memory_plot;  ///< files; empty: none
   std::vector<profile::GroupBy> by{profile::GroupBy::op};
   profile::SortBy sort_by = profile::SortBy::time;
+  bool apply = false;                        ///< then try the cures that Lorry can apply
+  bool apply_all = false;                    ///< the same, also those of which nothing was found
   int64_t rows = 20;                         ///< of each table
   int64_t max_spans = int64_t{16} << 20;     ///< of a thread
   std::shared_ptr<const Arguments> command;  ///< what is profiled

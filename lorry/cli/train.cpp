@@ -8,6 +8,7 @@
 #include "lorry/base/units.h"
 #include "lorry/bench/plot.h"
 #include "lorry/cli/commands.h"
+#include "lorry/cli/forecast.h"
 #include "lorry/cli/interrupt.h"
 #include "lorry/cli/metrics.h"
 #include "lorry/cli/output.h"
@@ -336,6 +337,7 @@ Training begin(const TrainOptions& options, Clock::time_point start) {
 }  // namespace
 
 int run_train(const TrainOptions& options, const CommonOptions& common) {
+  if (options.forecast) return run_forecast(options, common);
   const auto start = Clock::now();
   const bool resumed = !options.resume.empty();
   const RunFolder folder = resumed ? find_run(options.resume, "train") : RunFolder{options.out};

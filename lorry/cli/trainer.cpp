@@ -1,28 +1,21 @@
 #include "lorry/cli/trainer.h"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
-#include <limits>
 
 #include "lorry/autograd/grad_mode.h"
+#include "lorry/cli/run_parts.h"
 #include "lorry/cli/run_settings.h"
 #include "lorry/compile/compile.h"
 #include "lorry/io/corpus.h"
 #include "lorry/ops/ops.h"
 #include "lorry/optim/loss_scaler.h"
-#include "lorry/optim/optimizers.h"
 #include "lorry/optim/schedule.h"
 #include "lorry/replay/graph.h"
 
 namespace lorry::cli {
 namespace {
 
-constexpr double kBeta2 = 0.99;    // of Adam and related optimizers: chosen for runs of a few hundred steps
-constexpr double kMomentum = 0.9;  // of SGD
-constexpr double kLeastLr = 0.1;   // share of the largest rate, at the end of the run
-constexpr double kNoClip =
-    std::numeric_limits<double>::max();  // larger than any norm, but a finite bound makes the step compute the norm
+constexpr double kLeastLr = 0.1;  // share of the largest rate, at the end of the run
 // initial scale of an f16 loss: the largest power of two that its gradient can be
 constexpr double kFirstScale = 32768;
 constexpr std::string_view kScalerState = "loss_scaler.";
@@ -34,49 +27,6 @@ std::vector<Tensor> tensors_of(const std::vector<optim::NamedTensor>& named) {
   std::vector<Tensor> tensors;
   for (const auto& [name, tensor] : named) tensors.push_back(tensor);
   return tensors;
-}
-
-/// Weight decay applies to matrices only, not to biases and scales of norms.
-template <class Options>
-std::vector<optim::Group<Options>> groups(const std::vector<optim::NamedTensor>& parameters, const Options& options,
-                                          double weight_decay) {
-  std::vector<optim::Group<Options>> groups(2);
-  for (auto& group : groups) group.options = options;
-  if constexpr (requires { options.weight_decay; }) {
-    groups[0].options.weight_decay = weight_decay;
-    groups[1].options.weight_decay = 0;
-  }
-  for (const auto& named : parameters) groups[named.second.dim() >= 2 ? 0 : 1].params.push_back(named);
-  return groups;
-}
-
-std::unique_ptr<nn::GPT> make_model(const TrainSettings& s) {
-  manual_seed(s.seed);
-  auto model = std::make_unique<nn::GPT>(model_config(s));
-  model->to(s.dtype);
-  return model;
-}
-
-std::unique_ptr<optim::Optimizer> make_optimizer(const TrainSettings& s,
-                                                 const std::vector<optim::NamedTensor>& parameters) {
-  const std::vector<std::string> names = optim::optimizer_names();
-  require<FormatError>(std::ranges::count(names, s.optimizer) > 0, "train: unknown optimizer '{}'; expected one of {}",
-                       s.optimizer, fmt::join(names, ", "));
-  std::unique_ptr<optim::Optimizer> optimizer;
-  optim::with_options(s.optimizer, [&]<class Options>(Options options) {
-    options.lr = s.lr;
-    // A bf16 has 8 bits of precision, in which a step of lr 1e-3 is lost.
-    options.memory = {.masters = s.masters.value_or(s.dtype != kF32 ? optim::Masters::f32 : optim::Masters::none),
-                      .states = s.states,
-                      .placement = s.placement,
-                      .seed = s.seed};
-    if constexpr (requires { options.beta2; }) options.beta2 = kBeta2;
-    if constexpr (requires { options.decoupled_weight_decay; }) options.decoupled_weight_decay = true;
-    if constexpr (requires { options.dampening; }) options.momentum = kMomentum;
-    optimizer = std::make_unique<optim::OptimizerFor<Options>>(groups(parameters, options, *s.weight_decay),
-                                                               optim::parse_execution(s.execution));
-  });
-  return optimizer;
 }
 
 }  // namespace
@@ -109,18 +59,14 @@ struct Trainer::Run {
       : settings(std::move(s)),
         texts(std::move(files)),
         corpus(paths(texts), settings.context, settings.seed),
-        model(make_model(settings)),
+        model(make_model(settings, device)),
         parameters(model->named_parameters()),
         tensors(tensors_of(parameters)),
         optimizer(make_optimizer(settings, parameters)) {
     corpus.pin_batches(!device.is_cpu());
     if (settings.dtype == kF16) scaler.emplace(optim::LossScalerOptions{.scale = kFirstScale}, device);
-    // Sums of many gradients need more than 16 bits, so they are accumulated in f32 gradients, which are allocated once
-    // and zeroed by the step.
-    if (adds_up_in_f32())
-      for (const Tensor& p : tensors) p.set_grad(zeros_like(p, kF32));
+    if (adds_up_in_f32(settings)) make_f32_gradients(parameters);
   }
-  bool adds_up_in_f32() const { return settings.accumulate > 1 && settings.dtype != kF32; }
 
   double lr(int64_t step) const {
     const double least = kLeastLr * settings.lr;
@@ -180,12 +126,11 @@ struct Trainer::Run {
 
   /// Clips, steps and releases the gradients, in one pass. Returns the norm before clipping.
   Tensor update() {
-    const double clip = settings.clip > 0 ? settings.clip : kNoClip;
-    const bool zero_grad = adds_up_in_f32();
-    const Tensor norm = scaler ? scaler->step(*optimizer, clip, zero_grad)
-                               : optimizer->step({.max_norm = clip, .zero_grad = zero_grad});
+    const optim::StepOptions options = step_options(settings);
+    const Tensor norm =
+        scaler ? scaler->step(*optimizer, options.max_norm, options.zero_grad) : optimizer->step(options);
     if (scaler) scaler->update();
-    if (!zero_grad) optimizer->zero_grad();
+    if (!options.zero_grad) optimizer->zero_grad();
     return norm;
   }
 

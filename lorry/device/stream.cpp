@@ -26,7 +26,7 @@ void Stream::synchronize() const {
 
 StreamScope::StreamScope(Stream stream) : device_(stream.device), before_(nullptr) {
   if (device_ == kCPU) return;
-  device::require_device(device_, "StreamScope");
+  runtime_of(device_, "StreamScope");
   if (device_.is_meta()) return;
   if (stream.handle != nullptr && !several_streams()) detail::g_several_streams.store(true, std::memory_order_relaxed);
   before_ = std::exchange(detail::t_streams[device_.index], stream.handle);

@@ -113,9 +113,7 @@ void* CachingAllocator::allocate_slowly(int64_t bytes, Stream stream) {
   if (bytes < 0 || bytes > kMost) out_of_memory(bytes);
   const uint32_t pool = detail::t_pool.of(this);
   const bool small = bytes <= kSmall && caching_ != Caching::direct;
-  const int64_t size = caching_ == Caching::direct ? bytes
-                       : small                     ? small_class_bytes(small_class(round_up(bytes, policy_.unit)))
-                                                   : round_up(bytes, kLargeRound);
+  const int64_t size = caching_ == Caching::direct ? bytes : block_bytes(bytes, policy_.unit);
   const uint32_t epoch = epoch_.load(std::memory_order_relaxed);
   for (ThreadBins& bins : t_cache.bins)
     if (bins.owner == this && bins.epoch != epoch) hand_in(bins);

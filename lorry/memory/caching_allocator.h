@@ -151,6 +151,13 @@ class CachingAllocator {
   static constexpr int64_t kOwnSegmentRound = 2 << 20;
   static constexpr int64_t kLargeRound = 64 << 10;
 
+  /// The size of the block for a request of 1 byte or more, except where the rest of a free block is too small to be
+  /// split off. unit: Policy::unit.
+  static constexpr int64_t block_bytes(int64_t bytes, int64_t unit) {
+    const auto round_up = [](int64_t value, int64_t to) { return (value + to - 1) / to * to; };
+    return bytes <= kSmall ? small_class_bytes(small_class(round_up(bytes, unit))) : round_up(bytes, kLargeRound);
+  }
+
  private:
   void* allocate_slowly(int64_t bytes, Stream stream);
   void release_slowly(Block* block, void* data) noexcept;

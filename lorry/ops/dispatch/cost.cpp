@@ -92,27 +92,29 @@ int64_t product(const CallView& call) {
   return 2 * call.outputs[0].numel() * a->size(-1);
 }
 
-/// Products over all pairs of a query and a key that it sees.
-int64_t attention(const CallView& call, int64_t products) {
+/// For every pair of a query and a key that it sees. Forward: the scores (q k^T) and the weighted values. Backward: the
+/// scores again, the gradients of the weights (by v) and of the scores' operands q and k, and that of v.
+int64_t attention(const CallView& call) {
   const bool backward = row(call.op).flops.kind == Flops::attention_backward;
   const bool packed = call.op == Op::packed_attention || call.op == Op::packed_attention_backward;
   const size_t first = backward ? 1 : 0;
   const Tensor* const q = tensor_at(call, first);
   if (q == nullptr) return 0;
-  int64_t pairs = 0, width = 0;  // of all batches and heads; of a query and a value together
+  int64_t pairs = 0, key_width = 0, value_width = 0;  // pairs of all batches and heads
   if (packed) {
     if (q->dim() != 3) return 0;
-    pairs = q->size(0) * q->size(1) * q->size(1);  // heads are in the width
-    width = 2 * (q->size(2) / 3);
+    pairs = q->size(0) * q->size(1) * q->size(1);
+    key_width = value_width = q->size(2) / 3;  // of all heads
   } else {
     const Tensor *const k = tensor_at(call, first + 1), *const v = tensor_at(call, first + 2);
     if (k == nullptr || v == nullptr || q->dim() != 4 || k->dim() != 4 || v->dim() != 4) return 0;
     pairs = q->size(0) * q->size(1) * q->size(2) * k->size(2);
-    width = q->size(3) + v->size(3);
+    key_width = q->size(3), value_width = v->size(3);
   }
   const size_t causal = packed ? 2 : 1;
   const bool* const half = causal < call.attributes.size() ? std::get_if<bool>(&call.attributes[causal]) : nullptr;
-  return pairs * width * products / (half != nullptr && *half ? 2 : 1);
+  const int64_t each = backward ? 3 * key_width + 2 * value_width : key_width + value_width;
+  return pairs * each * (half != nullptr && *half ? 1 : 2);
 }
 
 /// How many inputs are entries of lists. Behind "tensors..." a row may name further inputs.
@@ -152,9 +154,8 @@ int64_t flops(const CallView& call) {
     case Flops::product:
       return product(call);
     case Flops::attention:
-      return attention(call, 2);
     case Flops::attention_backward:
-      return attention(call, 5);
+      return attention(call);
   }
   return 0;
 }
