@@ -117,13 +117,19 @@ class Chains {
                 chain_.begin() + static_cast<ptrdiff_t>(std::min(k + length, chain_.size()))});
     chain_.clear();
   }
+  /// How much of a call's time goes to moving its bytes: arithmetic takes as long in a fused kernel.
+  double moving_ns(const SpanRecord& x) const {
+    const double taken = p_.taken_ns(x);
+    const ProgramView::Least least = p_.least(x);
+    return is_pointwise(x.op) && ProgramView::is_heavy(taken, least, p_.kernel_ns()) ? least.streamed : taken;
+  }
   void report(const std::vector<int32_t>& chain) {
     if (chain.size() < 2) return;
-    double taken = 0, saved_bytes = 0;
+    double taken = 0, moving = 0, saved_bytes = 0;
     std::string names;
     for (size_t k = 0; k < chain.size(); ++k) {
       const SpanRecord& x = p_.span(chain[k]);
-      taken += p_.taken_ns(x);
+      taken += p_.taken_ns(x), moving += moving_ns(x);
       if (k < 6) names += (names.empty() ? "" : ", ") + std::string(lorry::name(x.op));
       if (k + 1 == chain.size()) break;
       uint64_t storage = 0;
@@ -135,7 +141,7 @@ class Chains {
     double all_bytes = 0;
     for (const int32_t i : chain) all_bytes += static_cast<double>(p_.span(i).bytes);
     const double calls = static_cast<double>(chain.size() - 1) * (p_.on_gpu ? p_.kernel_ns() : p_.call_ns());
-    const double by_bytes = all_bytes > 0 ? taken * std::min(saved_bytes / all_bytes, 0.95) : 0;
+    const double by_bytes = all_bytes > 0 ? moving * std::min(saved_bytes / all_bytes, 0.95) : 0;
     for (const int32_t i : chain) claims_.add(i);
     const SpanRecord& first = p_.span(chain.front());
     Finding& found = list_.at(Finding::Kind::fuse, first);

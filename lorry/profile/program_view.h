@@ -70,6 +70,11 @@ class ProgramView {
   };
   Least least(const SpanRecord& x) const { return least(x.bytes, x.flops, product_dtype(x)); }
   Least least(int64_t bytes, int64_t flops, DType dtype) const;
+  /// Whether a pointwise operator that took `ns` computes more than it moves: exp, tan, pow.
+  static bool is_heavy(double ns, const Least& least, double fixed_ns) {
+    constexpr double kShareOfCopyRate = 0.3;
+    return least.streamed < kShareOfCopyRate * ns && ns > 20 * fixed_ns;
+  }
   /// What a call of the device costs beside its work, in nanoseconds: the host's part, and the device's.
   double call_ns() const;
   double kernel_ns() const;

@@ -9,9 +9,6 @@
 namespace lorry::profile {
 namespace {
 
-/// A pointwise operator slower than this share of the copy rate computes more than it moves: exp, tan, pow.
-constexpr double kHeavyArithmetic = 0.3;
-
 /// On the CPU, times of call_ns() below which a call that takes longer than its ceilings does so for its overhead: a
 /// pointwise operator, and any other (a product of 16 x 16 takes about 1 us in the library that makes it).
 constexpr double kShortPointwise = 10, kShortOther = 40;
@@ -23,9 +20,6 @@ void add_work(RegimeTimes& to, double ns, ProgramView::Least least, double overh
   overhead = std::clamp(overhead, 0.0, ns);
   to[Regime::overhead] += overhead;
   to[least.compute > least.memory || is_heavy ? Regime::compute : Regime::memory] += ns - overhead;
-}
-bool is_heavy(double ns, ProgramView::Least least, double fixed_ns) {
-  return least.streamed < kHeavyArithmetic * ns && ns > 20 * fixed_ns;
 }
 
 /// Calls of the CPU beside others of the same operator and sizes. One that takes far longer than most of them did not
@@ -97,7 +91,8 @@ class Regimes {
   }
 
   void add_kernel(RegimeTimes& times, double ns, ProgramView::Least least, bool pointwise) const {
-    add_work(times, ns, least, p_.kernel_ns() - least.most(), pointwise && is_heavy(ns, least, p_.kernel_ns()));
+    add_work(times, ns, least, p_.kernel_ns() - least.most(),
+             pointwise && ProgramView::is_heavy(ns, least, p_.kernel_ns()));
   }
   /// A call of the CPU takes `ns` itself.
   void add_call(RegimeTimes& times, const SpanRecord& x, double ns) const {
@@ -106,7 +101,7 @@ class Regimes {
     double overhead = 2 * p_.call_ns() - least.most();
     if (is_short) overhead = ns - least.most();
     if (x.op == Op::optimizer_step) overhead = ns - kOneKernel * least.most();
-    add_work(times, ns, least, overhead, pointwise && is_heavy(ns, least, 2 * p_.call_ns()));
+    add_work(times, ns, least, overhead, pointwise && ProgramView::is_heavy(ns, least, 2 * p_.call_ns()));
   }
 
   void add_device() {

@@ -133,6 +133,19 @@ TEST(Findings, of_chains_gain_what_lies_between) {
   EXPECT_EQ(find(d, Finding::Kind::out_of_place), nullptr) << "the calls are claimed";
 }
 
+TEST(Findings, of_chains_gain_no_arithmetic) {
+  Maker m;
+  constexpr int64_t kBytes = int64_t{4} << 20;
+  // Two calls that move 8 MB, for which 8.4 ms are enough, and compute for 100 ms.
+  m.operands(m.call(Op::exp, 0, 100'000 * kMicro, 2 * kBytes), {{1, {1 << 20}}}, {{2, {1 << 20}}});
+  m.operands(m.call(Op::tan, 100'000 * kMicro, 200'000 * kMicro, 2 * kBytes), {{2, {1 << 20}}}, {{3, {1 << 20}}});
+  const Diagnosis d = diagnose(m.recording(), options());
+  const Finding* found = find(d, Finding::Kind::fuse);
+  ASSERT_NE(found, nullptr) << to_string(d);
+  EXPECT_DOUBLE_EQ(found->time_ns, 200'000 * kMicro);
+  EXPECT_DOUBLE_EQ(found->gain_ns, 2 * kBytes + 100);
+}
+
 TEST(Findings, of_chains_leave_out_loops_over_one_call) {
   Maker m;
   for (uint64_t i = 0; i < 8; ++i) {
