@@ -9,9 +9,11 @@
 namespace lorry::profile {
 namespace {
 
-/// On the CPU, times of call_ns() below which a call that takes longer than its ceilings does so for its overhead: a
-/// pointwise operator, and any other (a product of 16 x 16 takes about 1 us in the library that makes it).
-constexpr double kShortPointwise = 10, kShortOther = 40;
+/// On the CPU, times of call_ns() below which a call that takes longer than its work does so for its overhead. (A product
+/// of 16 x 16 takes about 1 us in the library that makes it.)
+constexpr double kShort = 40;
+/// What an elementary function takes at most for an element where vectors compute it, in nanoseconds.
+constexpr double kElementNs = 0.25;
 /// A step of an optimizer that runs as one kernel takes less than this many times its ceiling.
 constexpr double kOneKernel = 2;
 
@@ -97,9 +99,10 @@ class Regimes {
   /// A call of the CPU takes `ns` itself.
   void add_call(RegimeTimes& times, const SpanRecord& x, double ns) const {
     const ProgramView::Least least = p_.least(x);
-    const bool pointwise = is_pointwise(x), is_short = ns < (pointwise ? kShortPointwise : kShortOther) * p_.call_ns();
+    const bool pointwise = is_pointwise(x);
+    const double arithmetic = pointwise ? kElementNs * static_cast<double>(x.flops) : 0;
     double overhead = 2 * p_.call_ns() - least.most();
-    if (is_short) overhead = ns - least.most();
+    if (ns < kShort * p_.call_ns()) overhead = std::max(overhead, ns - std::max(least.most(), arithmetic));
     if (x.op == Op::optimizer_step) overhead = ns - kOneKernel * least.most();
     add_work(times, ns, least, overhead, pointwise && ProgramView::is_heavy(ns, least, 2 * p_.call_ns()));
   }
