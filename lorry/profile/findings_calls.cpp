@@ -142,7 +142,9 @@ class Chains {
     for (const int32_t i : chain) all_bytes += static_cast<double>(p_.span(i).bytes);
     const double calls = static_cast<double>(chain.size() - 1) * (p_.on_gpu ? p_.kernel_ns() : p_.call_ns());
     const double by_bytes = all_bytes > 0 ? moving * std::min(saved_bytes / all_bytes, 0.95) : 0;
-    for (const int32_t i : chain) claims_.add(i);
+    // On a GPU this counts the time of kernels, and a graph that of the host.
+    for (const int32_t i : chain)
+      if (!p_.on_gpu) claims_.add(i);
     const SpanRecord& first = p_.span(chain.front());
     Finding& found = list_.at(Finding::Kind::fuse, first);
     found.time_ns += taken, found.gain_ns += std::min(by_bytes + calls, 0.95 * taken);
@@ -179,6 +181,14 @@ bool reads(const ProgramView& p, const SpanRecord& x, uint64_t storage) {
     if (p.storage(x, i) == storage) return true;
   return false;
 }
+/// Whether x and y read different tensors; a step that is repeated reads the same.
+bool reads_others(const ProgramView& p, const SpanRecord& x, const SpanRecord& y) {
+  const OperandList *list = p.operands(x), *other = p.operands(y);
+  if (list == nullptr || other == nullptr) return false;
+  for (size_t i = 0; i < static_cast<size_t>(std::min(list->inputs, other->inputs)); ++i)
+    if (p.storage(x, i) != p.storage(y, i)) return true;
+  return false;
+}
 int64_t elements_written(const ProgramView& p, const SpanRecord& x) {
   const OperandList* list = p.operands(x);
   if (list == nullptr || list->operands.empty()) return -1;
@@ -209,7 +219,7 @@ void find_loops(const ProgramView& p, const std::vector<int32_t>& calls, Claims&
       if (reads(p, y, written_by(p, p.span(calls[k])))) return false;
     if (x.kind != SpanKind::call || x.op != y.op || x.line != y.line || foreach_of(x.op) == Op::count) return false;
     const uint64_t was = written_by(p, x);
-    return was != 0 && was != written_by(p, y) && elements_written(p, y) > 1;
+    return was != 0 && was != written_by(p, y) && elements_written(p, y) > 1 && reads_others(p, x, y);
   };
   size_t i = 0;
   while (i < calls.size()) {
@@ -315,10 +325,12 @@ void find_steps(const ProgramView& p, const std::vector<int32_t>& calls, const C
   if (length < 4) return;
   const SpanRecord &first = p.span(calls.front()), &last = p.span(calls.back());
   const Interval all{first.begin, last.end};
-  double work = 0, recording = 0, others = 0;
+  double work = 0, recording = 0, weights = 0, left = 0;
   for (const int32_t i : p.calls) {
-    work += static_cast<double>(p.self_ns[static_cast<size_t>(i)]), recording += ProgramView::kRecordingNs;
-    others += !claims.has(i);
+    const auto self = static_cast<double>(p.self_ns[static_cast<size_t>(i)]);
+    work += self, recording += ProgramView::kRecordingNs;
+    const double weight = p.on_gpu ? self : 1;  // a call that launches much takes the host longer
+    weights += weight, left += claims.has(i) ? 0 : weight;
   }
   double asleep = 0;
   for (const GapRecord& gap : p.gaps)
@@ -328,7 +340,7 @@ void find_steps(const ProgramView& p, const std::vector<int32_t>& calls, const C
   const double between = std::max(0.0, span - asleep - busy - recording);
   // On a GPU kernels follow each other without the host; on the CPU a call is made again without checks.
   const double kernels = p.on_gpu ? 0 : static_cast<double>(calls.size()) * kReplayGain * p.call_ns();
-  const double gain = (between + kernels) * p.processor_share * others / static_cast<double>(p.calls.size());
+  const double gain = (between + kernels) * p.processor_share * left / weights;
   Finding& found = list.at(Finding::Kind::graph, first, static_cast<int64_t>(calls.size() / length));
   found.time_ns += span, found.gain_ns += gain, found.can_apply = true;
   found.what = fmt::format("the same {} calls repeat {} times, and {} of {} go to making calls", length, found.count,
@@ -339,7 +351,7 @@ void find_steps(const ProgramView& p, const std::vector<int32_t>& calls, const C
                      "(replay::Graph)";
 }
 
-void find_optimizers(const ProgramView& p, FindingList& list) {
+void find_optimizers(const ProgramView& p, Claims& claims, FindingList& list) {
   for (const int32_t i : p.calls) {
     const SpanRecord& x = p.span(i);
     if (x.op != Op::optimizer_step) continue;
@@ -347,6 +359,7 @@ void find_optimizers(const ProgramView& p, FindingList& list) {
     const double then = p.least(x).most() / 0.9 + 2 * p.call_ns() + (p.on_gpu ? 2 * p.kernel_ns() : 0);
     const bool many = p.on_gpu ? x.launches > 8 : taken > 3 * then;
     if (!many) continue;
+    claims.add(i);
     Finding& found = list.at(Finding::Kind::optimizer, x);
     found.time_ns += taken, found.gain_ns += std::max(0.0, taken - then), found.can_apply = true;
     found.what = p.on_gpu
@@ -364,8 +377,8 @@ void find_in_calls(const ProgramView& p, Claims& claims, std::vector<Finding>& t
   find_elements(p, claims, list);
   find_loops(p, calls, claims, list);
   Chains(p, claims).find(to);
+  find_optimizers(p, claims, list);
   find_steps(p, calls, claims, list);
-  find_optimizers(p, list);
   list.move_to(to);
 }
 

@@ -106,7 +106,8 @@ void find_regimes(const ProgramView& program, Diagnosis& to);
 /// Waits for a GPU.
 void find_waits(const ProgramView& program, Diagnosis& to);
 /// What would gain. Where findings overlap, the first of these claims the calls: products to batch, elements, loops
-/// over tensors, chains to fuse. A graph gains with the calls that are left, and so does writing in place.
+/// over tensors, on the CPU chains to fuse, optimizers. A graph gains with the calls that are left, and so does writing
+/// in place.
 void find_in_products(const ProgramView& program, Claims& claims, std::vector<Finding>& to);
 void find_in_calls(const ProgramView& program, Claims& claims, std::vector<Finding>& to);
 void find_in_tensors(const ProgramView& program, const Claims& claims, std::vector<Finding>& to);

@@ -191,6 +191,25 @@ TEST(Findings, of_steps_gain_the_time_between_calls) {
   }
 }
 
+TEST(Findings, of_chains_and_graphs_on_a_gpu_gain_different_time) {
+  Maker m;
+  // 10 steps of 5 calls that read 80 KB and write as much, each 200 us of a GPU and 1000 of the host.
+  const Op ops[] = {Op::add, Op::mul, Op::exp, Op::sub, Op::div};
+  for (uint64_t i = 0; i < 50; ++i) {
+    const int64_t at = static_cast<int64_t>(i) * 1000 * kMicro;
+    const int32_t call = m.call(ops[i % 5], at, at + 900 * kMicro, 160'000);
+    m.operands(call, {{i % 5 == 0 ? 1 : 100 + i, {20'000}}}, {{101 + i, {20'000}}});
+    m.kernel(call, at + 100 * kMicro, at + 500 * kMicro, at + 700 * kMicro);
+  }
+  const Diagnosis d = diagnose(m.recording(), options());
+  const Finding *fuse = find(d, Finding::Kind::fuse), *graph = find(d, Finding::Kind::graph);
+  ASSERT_NE(fuse, nullptr) << to_string(d);
+  ASSERT_NE(graph, nullptr) << to_string(d);
+  EXPECT_LE(fuse->gain_ns, d.busy_ns);
+  // From the first call to the end of the last, without the work of 50 kernels and the recording of 50 calls.
+  EXPECT_NEAR(graph->gain_ns, (50'000 - 100 - 50 * 200) * kMicro - 50 * 200, 1);
+}
+
 TEST(Findings, of_steps_count_no_time_that_other_programs_took) {
   Maker m;
   const Op ops[] = {Op::add, Op::mul, Op::matmul, Op::sub, Op::div};
