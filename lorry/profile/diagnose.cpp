@@ -36,8 +36,8 @@ void add_joinable_waits(const Diagnosis& d, std::vector<Finding>& to) {
     const double each = static_cast<double>(x.waited_ns) / static_cast<double>(x.count);
     const double least = std::min(each, 1e9 * d.ceilings.wait_s);
     to.push_back({.kind = Finding::Kind::waits,
-                  .what = fmt::format("{} of {} waits of {} follow another wait with no launch between", x.could_join,
-                                      x.count, x.name),
+                  .what = fmt::format("{} of {} waits of {} {} another wait with no launch between", x.could_join,
+                                      x.count, x.name, x.could_join == 1 ? "follows" : "follow"),
                   .cure = "read all values at once: stack the tensors, and copy them to the host in one call",
                   .path = x.path,
                   .line = x.line,
@@ -103,9 +103,10 @@ Diagnosis diagnose(const Recording& recording, const DiagnoseOptions& options) {
   find_regimes(program, made);
   find_waits(program, made);
   std::vector<Finding> findings;
-  find_in_calls(program, findings);
-  find_in_tensors(program, findings);
-  find_in_products(program, findings);
+  Claims claims(program);
+  find_in_products(program, claims, findings);
+  find_in_calls(program, claims, findings);
+  find_in_tensors(program, claims, findings);
   add_joinable_waits(made, findings);
   for (Finding& x : findings)
     if (x.gain_ns >= options.least_gain * static_cast<double>(made.duration_ns) && x.gain_ns > 0)

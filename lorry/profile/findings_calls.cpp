@@ -11,10 +11,15 @@
 namespace lorry::profile {
 namespace {
 
-constexpr size_t kLeastLoop = 8;       ///< tensors of a loop
-constexpr size_t kLongestBody = 12;    ///< calls for each tensor
-constexpr size_t kLeastElements = 64;  ///< calls on single elements
-constexpr int kLeastSteps = 3;         ///< repeats of a step
+constexpr size_t kLeastLoop = 8;        ///< tensors of a loop
+constexpr size_t kLongestBody = 12;     ///< calls for each tensor
+constexpr int64_t kLeastElements = 64;  ///< calls on single elements
+/// What foreach takes for each tensor of a list, in nanoseconds.
+constexpr double kForeachTensorNs = 25;
+/// A call of a replayed graph of the CPU takes this much less of call_ns() than one that is made.
+constexpr double kReplayGain = 0.7;
+constexpr int kLeastSteps = 3;      ///< repeats of a step
+constexpr size_t kLeastRounds = 4;  ///< repeats within a chain that make it a loop
 
 std::string text(double ns) { return duration_text(ns / 1000); }
 
@@ -44,15 +49,15 @@ int64_t bytes_of(const OperandRecord& x) {
 /// Calls over the same elements, each of which reads what the one before it wrote.
 class Chains {
  public:
-  explicit Chains(const ProgramView& p) : p_(p), list_(p) {
+  Chains(const ProgramView& p, Claims& claims) : p_(p), claims_(claims), list_(p) {
     for (const int32_t i : p_.calls) note_uses(p_.span(i));
   }
   void find(std::vector<Finding>& to) {
     for (const int32_t i : p_.calls) {
       const SpanRecord& x = p_.span(i);
       if (x.kind == SpanKind::call && row(x.op).kind == OpKind::view) continue;
-      if (!extends(x)) finish();
-      if (can_begin(x)) chain_.push_back(i);
+      if (claims_.has(i) || !extends(x)) finish();
+      if (!claims_.has(i) && can_begin(x)) chain_.push_back(i);
     }
     finish();
     list_.move_to(to);
@@ -74,9 +79,15 @@ class Chains {
   bool can_begin(const SpanRecord& x) const {
     return x.kind == SpanKind::call && (is_pointwise(x.op) || is_row_operator(x.op)) && output(x) != nullptr;
   }
+  /// Whether the program did something else for long between two calls.
+  bool are_apart(const SpanRecord& x, const SpanRecord& y) const {
+    const auto gap = std::ranges::lower_bound(p_.gaps, x.end, {}, &GapRecord::begin);
+    return gap != p_.gaps.end() && gap->begin < y.begin && gap->asleep > 0;
+  }
   bool extends(const SpanRecord& x) const {
     if (chain_.empty() || !can_begin(x)) return false;
     const SpanRecord& last = p_.span(chain_.back());
+    if (are_apart(last, x)) return false;
     uint64_t written = 0;
     const OperandRecord* made = output(last, &written);
     if (made == nullptr || written == 0 || bytes_of(*made) < 4096) return false;
@@ -85,18 +96,42 @@ class Chains {
       if (p_.storage(x, i) == written && list->operands[i].sizes == made->sizes) return true;
     return false;
   }
+  /// The length of what a chain repeats: a loop whose body reads its own result. A chain of another form has its size.
+  size_t period() const {
+    const auto are_equal = [&](int32_t a, int32_t b) {
+      const SpanRecord &x = p_.span(a), &y = p_.span(b);
+      return x.op == y.op && x.line == y.line && x.path == y.path;
+    };
+    for (size_t length = 1; length * kLeastRounds <= chain_.size(); ++length) {
+      size_t k = length;
+      while (k < chain_.size() && are_equal(chain_[k], chain_[k - length])) ++k;
+      if (k == chain_.size()) return length;
+    }
+    return chain_.size();
+  }
   void finish() {
-    if (chain_.size() >= 2) report();
+    const size_t length = period();
+    if (length >= 2)
+      for (size_t k = 0; k < chain_.size(); k += length)
+        report({chain_.begin() + static_cast<ptrdiff_t>(k),
+                chain_.begin() + static_cast<ptrdiff_t>(std::min(k + length, chain_.size()))});
     chain_.clear();
   }
-  void report() {
-    double taken = 0, saved_bytes = 0;
+  /// How much of a call's time goes to moving its bytes: arithmetic takes as long in a fused kernel.
+  double moving_ns(const SpanRecord& x) const {
+    const double taken = p_.taken_ns(x);
+    const ProgramView::Least least = p_.least(x);
+    return is_pointwise(x.op) && ProgramView::is_heavy(taken, least, p_.kernel_ns()) ? least.streamed : taken;
+  }
+  void report(const std::vector<int32_t>& chain) {
+    if (chain.size() < 2) return;
+    double taken = 0, moving = 0, saved_bytes = 0;
     std::string names;
-    for (size_t k = 0; k < chain_.size(); ++k) {
-      const SpanRecord& x = p_.span(chain_[k]);
-      taken += p_.taken_ns(x);
+    for (size_t k = 0; k < chain.size(); ++k) {
+      const SpanRecord& x = p_.span(chain[k]);
+      taken += p_.taken_ns(x), moving += moving_ns(x);
       if (k < 6) names += (names.empty() ? "" : ", ") + std::string(lorry::name(x.op));
-      if (k + 1 == chain_.size()) break;
+      if (k + 1 == chain.size()) break;
       uint64_t storage = 0;
       const OperandRecord* made = output(x, &storage);
       // What nobody else reads is neither written nor read again; else it is only not read again here.
@@ -104,19 +139,23 @@ class Chains {
     }
     if (p_.here == nullptr || p_.here->copy_bytes_per_s <= 0) return;
     double all_bytes = 0;
-    for (const int32_t i : chain_) all_bytes += static_cast<double>(p_.span(i).bytes);
-    const double calls = static_cast<double>(chain_.size() - 1) * (p_.on_gpu ? p_.kernel_ns() : p_.call_ns());
-    const double by_bytes = all_bytes > 0 ? taken * std::min(saved_bytes / all_bytes, 0.95) : 0;
-    const SpanRecord& first = p_.span(chain_.front());
+    for (const int32_t i : chain) all_bytes += static_cast<double>(p_.span(i).bytes);
+    const double calls = static_cast<double>(chain.size() - 1) * (p_.on_gpu ? p_.kernel_ns() : p_.call_ns());
+    const double by_bytes = all_bytes > 0 ? moving * std::min(saved_bytes / all_bytes, 0.95) : 0;
+    // On a GPU this counts the time of kernels, and a graph that of the host.
+    for (const int32_t i : chain)
+      if (!p_.on_gpu) claims_.add(i);
+    const SpanRecord& first = p_.span(chain.front());
     Finding& found = list_.at(Finding::Kind::fuse, first);
     found.time_ns += taken, found.gain_ns += std::min(by_bytes + calls, 0.95 * taken);
     found.can_apply = true;
-    found.what = fmt::format("{} calls in a row read what the one before wrote: {}{}", chain_.size(), names,
-                             chain_.size() > 6 ? ", ..." : "");
+    found.what = fmt::format("{} calls in a row read what the one before wrote: {}{}", chain.size(), names,
+                             chain.size() > 6 ? ", ..." : "");
     found.cure = "compile the function (lorry::compile): they become one kernel, and what lies between is not stored";
   }
 
   const ProgramView& p_;
+  Claims& claims_;
   FindingList list_;
   std::unordered_map<uint64_t, int> uses_;
   std::vector<int32_t> chain_;
@@ -138,8 +177,16 @@ uint64_t written_by(const ProgramView& p, const SpanRecord& x) {
 }
 bool reads(const ProgramView& p, const SpanRecord& x, uint64_t storage) {
   const OperandList* list = p.operands(x);
-  for (size_t i = 0; list != nullptr && i < static_cast<size_t>(list->inputs); ++i)
+  for (size_t i = 0; list != nullptr && storage != 0 && i < static_cast<size_t>(list->inputs); ++i)
     if (p.storage(x, i) == storage) return true;
+  return false;
+}
+/// Whether x and y read different tensors; a step that is repeated reads the same.
+bool reads_others(const ProgramView& p, const SpanRecord& x, const SpanRecord& y) {
+  const OperandList *list = p.operands(x), *other = p.operands(y);
+  if (list == nullptr || other == nullptr) return false;
+  for (size_t i = 0; i < static_cast<size_t>(std::min(list->inputs, other->inputs)); ++i)
+    if (p.storage(x, i) != p.storage(y, i)) return true;
   return false;
 }
 int64_t elements_written(const ProgramView& p, const SpanRecord& x) {
@@ -152,20 +199,35 @@ int64_t elements_written(const ProgramView& p, const SpanRecord& x) {
   return count;
 }
 
+/// What the host spent on a call: until the next one begins, without what recording it took. A longer pause is not the
+/// call's.
+double host_ns(const ProgramView& p, const std::vector<int32_t>& calls, size_t k) {
+  const SpanRecord& x = p.span(calls[k]);
+  const int64_t next = k + 1 < calls.size() ? p.span(calls[k + 1]).begin : x.end;
+  const auto between = static_cast<double>(std::clamp<int64_t>(next - x.end, 0, 20'000));
+  const double recorded = static_cast<double>(x.duration()) + std::max(0.0, between - ProgramView::kRecordingNs);
+  return recorded * p.processor_share;
+}
+
 /// Loops over tensors: the same few operators again and again, each time on other tensors.
-void find_loops(const ProgramView& p, const std::vector<int32_t>& calls, FindingList& list) {
-  const auto same = [&](size_t a, size_t b) {
+void find_loops(const ProgramView& p, const std::vector<int32_t>& calls, Claims& claims, FindingList& list) {
+  // Whether call b is the same as call a, on other tensors, and needs nothing of the round from `round` to `end`.
+  const auto same = [&](size_t a, size_t b, size_t round, size_t end) {
     const SpanRecord &x = p.span(calls[a]), &y = p.span(calls[b]);
+    if (claims.has(calls[a]) || claims.has(calls[b])) return false;
+    for (size_t k = round; k < end; ++k)
+      if (reads(p, y, written_by(p, p.span(calls[k])))) return false;
     if (x.kind != SpanKind::call || x.op != y.op || x.line != y.line || foreach_of(x.op) == Op::count) return false;
     const uint64_t was = written_by(p, x);
-    return was != 0 && was != written_by(p, y) && !reads(p, y, was) && elements_written(p, y) > 1;
+    return was != 0 && was != written_by(p, y) && elements_written(p, y) > 1 && reads_others(p, x, y);
   };
   size_t i = 0;
   while (i < calls.size()) {
     size_t best_end = i, best_body = 0;
     for (size_t body = 1; body <= kLongestBody && best_body == 0; ++body) {
       size_t end = i + body;
-      while (end < calls.size() && same(end - body, end)) ++end;
+      const auto round_of = [&](size_t k) { return k - (k - i) % body; };
+      while (end < calls.size() && same(end - body, end, round_of(end) - body, round_of(end))) ++end;
       if ((end - i) / body >= kLeastLoop) best_end = i + (end - i) / body * body, best_body = body;
     }
     if (best_body == 0) {
@@ -176,12 +238,13 @@ void find_loops(const ProgramView& p, const std::vector<int32_t>& calls, Finding
     for (size_t k = i; k < best_end; ++k) {
       const SpanRecord& x = p.span(calls[k]);
       taken += p.taken_ns(x), least += p.least(x).most();
-      const int64_t next = k + 1 < calls.size() ? p.span(calls[k + 1]).begin : x.end;
-      host += static_cast<double>(std::max(x.end, std::min(next, x.end + 20'000)) - x.begin);
+      host += host_ns(p, calls, k);
+      claims.add(calls[k]);
     }
     const double tensors = static_cast<double>((best_end - i) / best_body);
     const double now = p.on_gpu ? std::max(taken, host) : host;
-    const double then = std::max(least / 0.8, static_cast<double>(best_body) * (p.call_ns() + 100 * tensors));
+    const double then =
+        std::max(least / 0.8, static_cast<double>(best_body) * (p.call_ns() + kForeachTensorNs * tensors));
     Finding& found = list.at(Finding::Kind::foreach, p.span(calls[i]));
     found.time_ns += now, found.gain_ns += std::max(0.0, now - then), found.can_apply = true;
     found.what = fmt::format("a loop calls {} on {:.0f} tensors one by one", lorry::name(p.span(calls[i]).op), tensors);
@@ -190,25 +253,41 @@ void find_loops(const ProgramView& p, const std::vector<int32_t>& calls, Finding
   }
 }
 
+/// A run of calls on single elements of a tensor, each of which a view selects.
+struct ElementRun {
+  size_t begin = 0, end = 0;  ///< of p.calls
+  int64_t elements = 0;
+  double host = 0;
+};
+ElementRun element_run(const ProgramView& p, size_t begin) {
+  ElementRun run{begin, begin};
+  const SpanRecord& first = p.span(p.calls[begin]);
+  for (; run.end < p.calls.size(); ++run.end) {
+    const SpanRecord& x = p.span(p.calls[run.end]);
+    if (x.kind != SpanKind::call || x.line != first.line || x.path != first.path) break;
+    const bool view = row(x.op).kind == OpKind::view;
+    const bool single = elements_written(p, x) == 1;
+    if (!single && !view) break;
+    run.elements += view && single;
+    run.host += host_ns(p, p.calls, run.end);
+  }
+  return run;
+}
+
 /// Elements read or written one by one.
-void find_elements(const ProgramView& p, const std::vector<int32_t>& calls, FindingList& list) {
-  for (size_t i = 0; i < calls.size();) {
-    size_t end = i;
-    double host = 0;
-    while (end < calls.size() && p.span(calls[end]).kind == SpanKind::call &&
-           p.span(calls[end]).line == p.span(calls[i]).line && p.span(calls[end]).path == p.span(calls[i]).path &&
-           elements_written(p, p.span(calls[end])) == 1) {
-      const int64_t next = end + 1 < calls.size() ? p.span(calls[end + 1]).begin : p.span(calls[end]).end;
-      host += static_cast<double>(std::min(next - p.span(calls[end]).begin, p.span(calls[end]).duration() + 20'000));
-      ++end;
+void find_elements(const ProgramView& p, Claims& claims, FindingList& list) {
+  for (size_t i = 0; i < p.calls.size();) {
+    const ElementRun run = element_run(p, i);
+    if (run.elements >= kLeastElements) {
+      Finding& found = list.at(Finding::Kind::elements, p.span(p.calls[i]), run.elements);
+      found.time_ns += run.host, found.gain_ns += std::max(0.0, run.host - 2 * p.call_ns());
+      found.what = fmt::format("single elements are read or written one by one, {} times", found.count);
+      found.cure =
+          "read or write the whole tensor in one call: to_vector, slices, index_put, where, or a vector that "
+          "was filled on the host";
+      for (size_t k = run.begin; k < run.end; ++k) claims.add(p.calls[k]);
     }
-    if (end - i >= kLeastElements) {
-      Finding& found = list.at(Finding::Kind::elements, p.span(calls[i]), static_cast<int64_t>(end - i));
-      found.time_ns += host, found.gain_ns += std::max(0.0, host - 2 * p.call_ns());
-      found.what = fmt::format("{} calls in a row work on a single element each", found.count);
-      found.cure = "write the whole tensor in one call: slices, index_put, where, or from a vector made on the host";
-    }
-    i = std::max(end, i + 1);
+    i = std::max(run.end, i + 1);
   }
 }
 
@@ -239,34 +318,40 @@ size_t step_length(const ProgramView& p, const std::vector<int32_t>& calls) {
 }
 
 /// The same step again and again, while calls cost more than their work.
-void find_steps(const ProgramView& p, const std::vector<int32_t>& calls, FindingList& list) {
+void find_steps(const ProgramView& p, const std::vector<int32_t>& calls, const Claims& claims, FindingList& list) {
   for (const int32_t i : calls)
     if (p.span(i).kind == SpanKind::replay || p.span(i).kind == SpanKind::replayed) return;
   const size_t length = step_length(p, calls);
   if (length < 4) return;
   const SpanRecord &first = p.span(calls.front()), &last = p.span(calls.back());
   const Interval all{first.begin, last.end};
-  double work = 0;
-  for (const int32_t i : calls) work += p.taken_ns(p.span(i));
+  double work = 0, recording = 0, weights = 0, left = 0;
+  for (const int32_t i : p.calls) {
+    const auto self = static_cast<double>(p.self_ns[static_cast<size_t>(i)]);
+    work += self, recording += ProgramView::kRecordingNs;
+    const double weight = p.on_gpu ? self : 1;  // a call that launches much takes the host longer
+    weights += weight, left += claims.has(i) ? 0 : weight;
+  }
   double asleep = 0;
-  for (const GapRecord& gap : p.r.gaps)
+  for (const GapRecord& gap : p.gaps)
     if (gap.begin >= all.begin && gap.end <= all.end) asleep += static_cast<double>(gap.asleep);
   const auto span = static_cast<double>(all.length());
   const double busy = p.on_gpu ? static_cast<double>(p.busy.within(all)) : work;
+  const double between = std::max(0.0, span - asleep - busy - recording);
   // On a GPU kernels follow each other without the host; on the CPU a call is made again without checks.
-  const double kernels = p.on_gpu ? 0 : static_cast<double>(calls.size()) * 0.7 * p.call_ns();
-  const double gain = span - asleep - busy + kernels;
+  const double kernels = p.on_gpu ? 0 : static_cast<double>(calls.size()) * kReplayGain * p.call_ns();
+  const double gain = (between + kernels) * p.processor_share * left / weights;
   Finding& found = list.at(Finding::Kind::graph, first, static_cast<int64_t>(calls.size() / length));
-  found.time_ns += span, found.gain_ns += std::max(0.0, gain), found.can_apply = true;
+  found.time_ns += span, found.gain_ns += gain, found.can_apply = true;
   found.what = fmt::format("the same {} calls repeat {} times, and {} of {} go to making calls", length, found.count,
-                           text(std::max(0.0, gain)), text(span));
+                           text(gain), text(span));
   found.cure = p.r.waits.empty()
                    ? "capture the step as a graph (replay::Graph): a replay makes the same calls at the price of one"
                    : "keep results on the device instead of waiting for them, then capture the step as a graph "
                      "(replay::Graph)";
 }
 
-void find_optimizers(const ProgramView& p, FindingList& list) {
+void find_optimizers(const ProgramView& p, Claims& claims, FindingList& list) {
   for (const int32_t i : p.calls) {
     const SpanRecord& x = p.span(i);
     if (x.op != Op::optimizer_step) continue;
@@ -274,6 +359,7 @@ void find_optimizers(const ProgramView& p, FindingList& list) {
     const double then = p.least(x).most() / 0.9 + 2 * p.call_ns() + (p.on_gpu ? 2 * p.kernel_ns() : 0);
     const bool many = p.on_gpu ? x.launches > 8 : taken > 3 * then;
     if (!many) continue;
+    claims.add(i);
     Finding& found = list.at(Finding::Kind::optimizer, x);
     found.time_ns += taken, found.gain_ns += std::max(0.0, taken - then), found.can_apply = true;
     found.what = p.on_gpu
@@ -285,14 +371,14 @@ void find_optimizers(const ProgramView& p, FindingList& list) {
 
 }  // namespace
 
-void find_in_calls(const ProgramView& p, std::vector<Finding>& to) {
-  Chains(p).find(to);
+void find_in_calls(const ProgramView& p, Claims& claims, std::vector<Finding>& to) {
   FindingList list(p);
   const std::vector<int32_t> calls = without_views(p);
-  find_loops(p, calls, list);
-  find_elements(p, calls, list);
-  find_steps(p, calls, list);
-  find_optimizers(p, list);
+  find_elements(p, claims, list);
+  find_loops(p, calls, claims, list);
+  Chains(p, claims).find(to);
+  find_optimizers(p, claims, list);
+  find_steps(p, calls, claims, list);
   list.move_to(to);
 }
 

@@ -10,6 +10,9 @@
 namespace lorry::profile {
 namespace {
 
+/// What each product of a batch costs the CPU beside its work, in times of call_ns().
+constexpr double kBatchedProduct = 4;
+
 bool is_product(const SpanRecord& x) {
   return x.kind == SpanKind::call && row(x.op).flops.kind == Flops::product && x.flops > 0;
 }
@@ -71,22 +74,27 @@ void find_alignment(const ProgramView& p, const SpanRecord& x, FindingList& list
 }
 
 /// Products of the same sizes, one after the other, none of which needs another's result.
-void find_batches(const ProgramView& p, FindingList& list) {
+void find_batches(const ProgramView& p, Claims& claims, FindingList& list) {
   std::vector<const SpanRecord*> run;
+  std::vector<int32_t> indices;
   const auto finish = [&] {
     double taken = 0, least = 0;
     for (const SpanRecord* x : run) {
       taken += p.on_gpu ? std::max(p.taken_ns(*x), static_cast<double>(x->duration())) : p.taken_ns(*x);
       least += p.least(*x).most();
     }
-    if (run.size() >= 8 && taken > 2 * least) {
+    const double small = (p.on_gpu ? 3 : 100) * p.call_ns() * static_cast<double>(run.size());
+    if (run.size() >= 8 && taken > 2 * least && least < small) {
+      const double each = p.on_gpu ? 0 : kBatchedProduct * p.call_ns();
+      const double then = 1.3 * least + p.call_ns() + p.kernel_ns() + each * static_cast<double>(run.size());
       Finding& found = list.at(Finding::Kind::batch, *run[0], static_cast<int64_t>(run.size()));
-      found.time_ns += taken, found.gain_ns += std::max(0.0, taken - 1.3 * least - p.call_ns() - p.kernel_ns());
+      found.time_ns += taken, found.gain_ns += std::max(0.0, taken * p.processor_share - then);
+      for (const int32_t i : indices) claims.add(i);
       found.what = fmt::format("{} products of the same small size, one by one: {}", run.size(),
                                sizes_text(*p.operands(*run[0])));
       found.cure = "stack them and multiply once (bmm)";
     }
-    run.clear();
+    run.clear(), indices.clear();
   };
   for (const int32_t i : p.calls) {
     const SpanRecord& x = p.span(i);
@@ -102,21 +110,21 @@ void find_batches(const ProgramView& p, FindingList& list) {
       for (size_t k = 0; k < static_cast<size_t>(p.operands(x)->inputs); ++k) depends |= p.storage(x, k) == made;
       if (x.operands != last.operands || depends) finish();
     }
-    run.push_back(&x);
+    run.push_back(&x), indices.push_back(i);
   }
   finish();
 }
 
 }  // namespace
 
-void find_in_products(const ProgramView& p, std::vector<Finding>& to) {
+void find_in_products(const ProgramView& p, Claims& claims, std::vector<Finding>& to) {
   FindingList list(p);
   for (const int32_t i : p.calls) {
     if (!is_product(p.span(i))) continue;
     find_dtype(p, p.span(i), list);
     find_alignment(p, p.span(i), list);
   }
-  find_batches(p, list);
+  find_batches(p, claims, list);
   list.move_to(to);
 }
 

@@ -1,6 +1,7 @@
 #include "lorry/profile/program_view.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 
 namespace lorry::profile {
@@ -8,6 +9,10 @@ namespace {
 
 /// A kernel that does nothing takes a GPU about this long: the time of a node in a replayed chain of empty kernels.
 constexpr double kLeastKernelNs = 2000;
+
+/// A core moves at least this much within its caches, up to these bytes.
+constexpr double kCacheBytesPerS = 50e9;
+constexpr int64_t kCacheBytes = int64_t{1} << 20;
 
 Intervals busy_of(const Recording& r, Device device) {
   std::vector<Interval> list;
@@ -75,6 +80,23 @@ ProgramView::ProgramView(const Recording& recording, const std::vector<Ceilings>
     if (x.parent == kNone) roots.push_back({x.begin, x.end});
   }
   span_gaps = Intervals(std::move(roots)).gaps({0, r.duration});
+  measure_selves();
+  std::ranges::copy_if(r.gaps, std::back_inserter(gaps), [](const GapRecord& gap) { return gap.thread == 0; });
+  int64_t asleep = 0;
+  for (const GapRecord& gap : gaps) asleep += gap.asleep;
+  const int64_t cpu = r.threads.empty() ? 0 : r.threads[0].cpu_ns;
+  if (cpu > 0 && r.duration > asleep)
+    processor_share = std::min(1.0, static_cast<double>(cpu) / static_cast<double>(r.duration - asleep));
+}
+
+void ProgramView::measure_selves() {
+  self_ns.resize(r.spans.size());
+  for (const int32_t i : calls) {
+    self_ns[static_cast<size_t>(i)] += span(i).duration();
+    int32_t outer = span(i).parent;  // of work, through modules and ranges
+    while (outer != kNone && !is_work(span(outer))) outer = span(outer).parent;
+    if (outer != kNone) self_ns[static_cast<size_t>(outer)] -= span(i).duration();
+  }
 }
 
 DType ProgramView::product_dtype(const SpanRecord& x) const {
@@ -87,7 +109,10 @@ DType ProgramView::product_dtype(const SpanRecord& x) const {
 ProgramView::Least ProgramView::least(int64_t bytes, int64_t flops, DType dtype) const {
   Least least;
   if (here == nullptr) return least;
-  if (here->copy_bytes_per_s > 0) least.memory = 1e9 * static_cast<double>(bytes) / here->copy_bytes_per_s;
+  if (here->copy_bytes_per_s > 0) least.streamed = 1e9 * static_cast<double>(bytes) / here->copy_bytes_per_s;
+  least.memory = least.streamed;
+  if (device.is_cpu() && bytes <= kCacheBytes)
+    least.memory = std::min(least.memory, 1e9 * static_cast<double>(bytes) / kCacheBytesPerS);
   const auto rate = here->matmul_flops_per_s.find(dtype);
   if (rate != here->matmul_flops_per_s.end() && rate->second > 0)
     least.compute = 1e9 * static_cast<double>(flops) / rate->second;

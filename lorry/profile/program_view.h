@@ -40,10 +40,15 @@ class ProgramView {
   const std::vector<Ceilings>& ceilings;
   bool on_gpu = false;
   Device device = kCPU;
-  const Ceilings* here = nullptr;   ///< of `device`; null if unknown
-  Intervals busy;                   ///< the GPU `device` works
-  std::vector<int32_t> calls;       ///< spans that are work of an operator, on the main thread, by time
+  const Ceilings* here = nullptr;  ///< of `device`; null if unknown
+  Intervals busy;                  ///< the GPU `device` works
+  std::vector<int32_t> calls;      ///< spans that are work of an operator, on the main thread, by time
+  std::vector<int64_t> self_ns;    ///< by span: its time without that of work inside it
+  /// The share of its time that the main thread had a processor, of the time that it wanted one. What calls cost is
+  /// counted by it: time that other programs took is nobody's gain.
+  double processor_share = 1;
   std::vector<Interval> span_gaps;  ///< the main thread's time outside all spans
+  std::vector<GapRecord> gaps;      ///< of the main thread, by time
 
   static bool is_work(const SpanRecord& x) { return x.kind != SpanKind::scope && x.kind != SpanKind::backward; }
   const SpanRecord& span(int32_t i) const { return r.spans[static_cast<size_t>(i)]; }
@@ -57,29 +62,54 @@ class ProgramView {
 
   /// The dtype in which a product computes: that of its first floating operand.
   DType product_dtype(const SpanRecord& x) const;
-  /// Nanoseconds at the ceilings of the span's device, by bytes and by operations.
+  /// Nanoseconds at the ceilings of the span's device, by bytes and by operations. Few bytes can lie in a cache of the
+  /// CPU, which is faster than the copy; `streamed` is the time at the copy's rate.
   struct Least {
-    double memory = 0, compute = 0;
+    double memory = 0, compute = 0, streamed = 0;
     double most() const { return memory > compute ? memory : compute; }
   };
   Least least(const SpanRecord& x) const { return least(x.bytes, x.flops, product_dtype(x)); }
   Least least(int64_t bytes, int64_t flops, DType dtype) const;
+  /// Whether a pointwise operator that took `ns` computes more than it moves: exp, tan, pow.
+  static bool is_heavy(double ns, const Least& least, double fixed_ns) {
+    constexpr double kShareOfCopyRate = 0.3;
+    return least.streamed < kShareOfCopyRate * ns && ns > 20 * fixed_ns;
+  }
   /// What a call of the device costs beside its work, in nanoseconds: the host's part, and the device's.
   double call_ns() const;
   double kernel_ns() const;
+  /// What recording a call cost, in nanoseconds, most of it between calls. No cure gains it. A chain of calls on 64 to
+  /// 256 floats took 170 to 250 a call longer under a session.
+  static constexpr double kRecordingNs = 200;
   /// The time that a call took: of its GPU, or of the CPU.
   double taken_ns(const SpanRecord& x) const {
     return static_cast<double>(x.launches > 0 ? x.device_ns : x.duration());
   }
+
+ private:
+  void measure_selves();
+};
+
+/// Calls that the cure of a finding does away with. A later finding does not count their cost again.
+class Claims {
+ public:
+  explicit Claims(const ProgramView& program) : claimed_(program.r.spans.size()) {}
+  void add(int32_t span) { claimed_[static_cast<size_t>(span)] = true; }
+  bool has(int32_t span) const { return claimed_[static_cast<size_t>(span)]; }
+
+ private:
+  std::vector<bool> claimed_;
 };
 
 /// The time of the program and of its phases by regime.
 void find_regimes(const ProgramView& program, Diagnosis& to);
 /// Waits for a GPU.
 void find_waits(const ProgramView& program, Diagnosis& to);
-/// What would gain.
-void find_in_calls(const ProgramView& program, std::vector<Finding>& to);
-void find_in_tensors(const ProgramView& program, std::vector<Finding>& to);
-void find_in_products(const ProgramView& program, std::vector<Finding>& to);
+/// What would gain. Where findings overlap, the first of these claims the calls: products to batch, elements, loops
+/// over tensors, on the CPU chains to fuse, optimizers. A graph gains with the calls that are left, and so does writing
+/// in place.
+void find_in_products(const ProgramView& program, Claims& claims, std::vector<Finding>& to);
+void find_in_calls(const ProgramView& program, Claims& claims, std::vector<Finding>& to);
+void find_in_tensors(const ProgramView& program, const Claims& claims, std::vector<Finding>& to);
 
 }  // namespace lorry::profile

@@ -2,24 +2,50 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 
 #include "lorry/profile/program_view.h"
 
 namespace lorry::profile {
 namespace {
 
-/// A pointwise operator slower than this share of the copy rate computes more than it moves: exp, tan, pow.
-constexpr double kHeavyArithmetic = 0.3;
+/// On the CPU, times of call_ns() below which a call that takes longer than its work does so for its overhead. (A product
+/// of 16 x 16 takes about 1 us in the library that makes it.)
+constexpr double kShort = 40;
+/// What an elementary function takes at most for an element where vectors compute it, in nanoseconds.
+constexpr double kElementNs = 0.25;
+/// A step of an optimizer that runs as one kernel takes less than this many times its ceiling.
+constexpr double kOneKernel = 2;
 
-/// Divides the time of one piece of work: what a call costs at least goes to overhead, the rest to the ceiling that is
-/// closer.
-void add_work(RegimeTimes& to, double ns, ProgramView::Least least, double fixed_ns, bool is_pointwise) {
-  const double overhead = std::clamp(fixed_ns - least.most(), 0.0, ns);
+/// Divides the time of one piece of work: what its calls cost goes to overhead, the rest to the ceiling that is closer.
+void add_work(RegimeTimes& to, double ns, ProgramView::Least least, double overhead, bool is_heavy) {
+  overhead = std::clamp(overhead, 0.0, ns);
   to[Regime::overhead] += overhead;
-  const double rest = ns - overhead;
-  const bool is_heavy = is_pointwise && least.memory < kHeavyArithmetic * rest && ns > 20 * fixed_ns;
-  to[least.compute > least.memory || is_heavy ? Regime::compute : Regime::memory] += rest;
+  to[least.compute > least.memory || is_heavy ? Regime::compute : Regime::memory] += ns - overhead;
 }
+
+/// Calls of the CPU beside others of the same operator and sizes. One that takes far longer than most of them did not
+/// work for longer: another program had its processor.
+class Peers {
+ public:
+  explicit Peers(const ProgramView& p) {
+    for (const int32_t i : p.calls) times_[key(p.span(i))].push_back(p.self_ns[static_cast<size_t>(i)]);
+    for (auto& [key, times] : times_) {
+      const auto middle = times.begin() + static_cast<ptrdiff_t>(times.size() / 2);
+      std::ranges::nth_element(times, middle);
+      times = {times.size() >= kLeastPeers ? kOutlier * *middle : INT64_MAX};
+    }
+  }
+  /// The most that the work of a call takes.
+  int64_t most_ns(const SpanRecord& x) const { return times_.at(key(x))[0]; }
+
+ private:
+  static constexpr size_t kLeastPeers = 8;
+  static constexpr int64_t kOutlier = 10;
+  static std::tuple<Op, int32_t, int32_t> key(const SpanRecord& x) { return {x.op, x.operands, x.name}; }
+
+  std::map<std::tuple<Op, int32_t, int32_t>, std::vector<int64_t>> times_;
+};
 
 class Regimes {
  public:
@@ -66,6 +92,21 @@ class Regimes {
     return x.kind == SpanKind::call && row(x.op).kind == OpKind::pointwise;
   }
 
+  void add_kernel(RegimeTimes& times, double ns, ProgramView::Least least, bool pointwise) const {
+    add_work(times, ns, least, p_.kernel_ns() - least.most(),
+             pointwise && ProgramView::is_heavy(ns, least, p_.kernel_ns()));
+  }
+  /// A call of the CPU takes `ns` itself.
+  void add_call(RegimeTimes& times, const SpanRecord& x, double ns) const {
+    const ProgramView::Least least = p_.least(x);
+    const bool pointwise = is_pointwise(x);
+    const double arithmetic = pointwise ? kElementNs * static_cast<double>(x.flops) : 0;
+    double overhead = 2 * p_.call_ns() - least.most();
+    if (ns < kShort * p_.call_ns()) overhead = std::max(overhead, ns - std::max(least.most(), arithmetic));
+    if (x.op == Op::optimizer_step) overhead = ns - kOneKernel * least.most();
+    add_work(times, ns, least, overhead, pointwise && ProgramView::is_heavy(ns, least, 2 * p_.call_ns()));
+  }
+
   void add_device() {
     for (const DeviceRecord& x : p_.r.device) {
       if (x.device != p_.device.index) continue;
@@ -75,8 +116,7 @@ class Regimes {
       if (x.copy == CopyKind::to_device || x.copy == CopyKind::to_host) {
         times[Regime::waiting] += ns;
       } else if (x.work != DeviceWork::kernel) {
-        add_work(times, ns, p_.least(x.work == DeviceWork::copy ? 2 * x.bytes : x.bytes, 0, kF32), p_.kernel_ns(),
-                 false);
+        add_kernel(times, ns, p_.least(x.work == DeviceWork::copy ? 2 * x.bytes : x.bytes, 0, kF32), false);
       } else if (x.span != kNone) {
         const SpanRecord& span = p_.span(x.span);
         const PartRecord part = p_.r.origin_of(x);
@@ -84,10 +124,10 @@ class Regimes {
                              : span.device_ns > 0 ? ns / static_cast<double>(span.device_ns)
                                                   : 1.0;
         ProgramView::Least least = p_.least(part.bytes, part.flops, p_.product_dtype(span));
-        least.memory *= share, least.compute *= share;
-        add_work(times, ns, least, p_.kernel_ns(), is_pointwise(span));
+        least.memory *= share, least.compute *= share, least.streamed *= share;
+        add_kernel(times, ns, least, is_pointwise(span));
       } else {
-        add_work(times, ns, {}, p_.kernel_ns(), false);
+        add_kernel(times, ns, {}, false);
       }
       phase(name).device_ns += x.duration();
       add(name, times);
@@ -113,11 +153,11 @@ class Regimes {
     const Intervals waiting(std::move(waits));
     for (const Interval& idle : p_.busy.gaps({0, p_.r.duration})) {
       double asleep = static_cast<double>(waiting.within(idle));
-      for (const GapRecord& gap : p_.r.gaps) {
-        if (gap.thread != 0 || gap.end <= idle.begin || gap.begin >= idle.end || gap.end <= gap.begin) continue;
-        const int64_t common = std::min(gap.end, idle.end) - std::max(gap.begin, idle.begin);
-        asleep +=
-            static_cast<double>(gap.asleep) * static_cast<double>(common) / static_cast<double>(gap.end - gap.begin);
+      auto gap = std::ranges::upper_bound(p_.gaps, idle.begin, {}, &GapRecord::end);
+      for (; gap != p_.gaps.end() && gap->begin < idle.end; ++gap) {
+        const int64_t common = std::min(gap->end, idle.end) - std::max(gap->begin, idle.begin);
+        const double share = static_cast<double>(common) / static_cast<double>(gap->end - gap->begin);
+        asleep += share * static_cast<double>(gap->asleep);
       }
       RegimeTimes times;
       times[Regime::waiting] = std::min(asleep, static_cast<double>(idle.length()));
@@ -132,22 +172,23 @@ class Regimes {
   }
 
   void add_calls() {
+    const Peers peers(p_);
     int64_t in_calls = 0;
     for (const int32_t i : p_.calls) {
       const SpanRecord& x = p_.span(i);
       RegimeTimes times;
-      const auto ns = static_cast<double>(x.duration());
-      if (x.bytes == 0 && x.flops == 0 && x.kind == SpanKind::call)
-        times[Regime::overhead] += ns;
+      const int64_t whole = p_.self_ns[static_cast<size_t>(i)], ns = std::min(whole, peers.most_ns(x));
+      times[Regime::overhead] += static_cast<double>(whole - ns);
+      if (x.kind == SpanKind::replay || (x.bytes == 0 && x.flops == 0 && x.kind == SpanKind::call))
+        times[Regime::overhead] += static_cast<double>(ns);
       else
-        add_work(times, ns, p_.least(x), 2 * p_.call_ns(), is_pointwise(x));
+        add_call(times, x, static_cast<double>(ns));
       add(phases_[static_cast<size_t>(i)], times);
-      in_calls += x.duration();
+      in_calls += whole;
     }
     to_.busy_ns = in_calls;
     int64_t asleep = 0;
-    for (const GapRecord& gap : p_.r.gaps) {
-      if (gap.thread != 0) continue;
+    for (const GapRecord& gap : p_.gaps) {
       RegimeTimes times;
       times[Regime::waiting] = static_cast<double>(gap.asleep);
       asleep += gap.asleep;

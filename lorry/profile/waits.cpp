@@ -29,9 +29,10 @@ int64_t idle_caused(const ProgramView& p, const WaitRecord& wait) {
 void find_waits(const ProgramView& p, Diagnosis& to) {
   std::map<std::tuple<int32_t, int32_t, int32_t>, WaitReport> places;
   std::map<int32_t, int64_t> last_end;  // by thread
-  std::vector<int64_t> launches;        // when work was enqueued
+  std::vector<int64_t> launches;        // when work was enqueued; a copy to the host is part of a read
   for (const DeviceRecord& x : p.r.device)
-    if (x.call != kNone) launches.push_back(p.r.calls[static_cast<size_t>(x.call)].begin);
+    if (x.call != kNone && x.copy != CopyKind::to_host)
+      launches.push_back(p.r.calls[static_cast<size_t>(x.call)].begin);
   std::ranges::sort(launches);
   for (const WaitRecord& x : p.r.waits) {
     WaitReport& report = places[{x.name, x.text, x.line != 0 ? x.line : -x.path}];
