@@ -75,6 +75,26 @@ int32_t Assembly::line_of(const Place& place) {
   return at->second;
 }
 
+void Assembly::add_spans(const ThreadLog& log, Numbers& numbers, int32_t thread) {
+  numbers.first_span = static_cast<int32_t>(made_.spans.size()), numbers.spans = static_cast<int32_t>(log.spans.size());
+  log.spans.for_each([&](const LoggedSpan& s) {
+    SpanRecord& span = made_.spans.emplace_back();
+    span.parent = span_of(numbers, s.parent);
+    origins_.push_back(s.kind == SpanKind::backward ? s.origin_or_parts : 0);
+    span.kind = s.kind, span.failed = s.failed, span.in_place = s.in_place, span.is_module = s.is_module;
+    span.op = s.op, span.thread = thread;
+    span.begin = scale_.since_start(s.begin), span.end = scale_.since_start(s.end);
+    span.name = s.kind == SpanKind::call ? names_(name(s.op)) : numbers.names[s.name];
+    std::tie(span.path, span.line) = numbers.places[s.place];
+    span.operands = s.operands != 0 ? numbers.operand_lists[s.operands] : kNone;
+    span.storages = s.operands != 0 ? numbers.first_storage + static_cast<int32_t>(s.first_storage) : kNone;
+    span.device = s.operands != 0 ? device_of(log.operand_lists[s.operands]) : kCPU;
+    const bool has_parts = s.kind == SpanKind::replay && s.origin_or_parts != 0;
+    span.parts = has_parts ? numbers.first_parts + static_cast<int32_t>(s.origin_or_parts) : kNone;
+    span.bytes = s.bytes, span.flops = s.flops;
+  });
+}
+
 void Assembly::add(ThreadLog& log) {
   const std::scoped_lock lock(log.mutex);
   const auto thread = static_cast<int32_t>(made_.threads.size());
@@ -104,23 +124,7 @@ void Assembly::add(ThreadLog& log) {
   }
   numbers.first_storage = static_cast<int32_t>(made_.storages.size());
 
-  numbers.first_span = static_cast<int32_t>(made_.spans.size()), numbers.spans = static_cast<int32_t>(log.spans.size());
-  log.spans.for_each([&](const LoggedSpan& s) {
-    SpanRecord& span = made_.spans.emplace_back();
-    span.parent = span_of(numbers, s.parent);
-    origins_.push_back(s.kind == SpanKind::backward ? s.origin_or_parts : 0);
-    span.kind = s.kind, span.failed = s.failed, span.in_place = s.in_place, span.is_module = s.is_module;
-    span.op = s.op, span.thread = thread;
-    span.begin = scale_.since_start(s.begin), span.end = scale_.since_start(s.end);
-    span.name = s.kind == SpanKind::call ? names_(name(s.op)) : numbers.names[s.name];
-    std::tie(span.path, span.line) = numbers.places[s.place];
-    span.operands = s.operands != 0 ? numbers.operand_lists[s.operands] : kNone;
-    span.storages = s.operands != 0 ? numbers.first_storage + static_cast<int32_t>(s.first_storage) : kNone;
-    span.device = s.operands != 0 ? device_of(log.operand_lists[s.operands]) : kCPU;
-    const bool has_parts = s.kind == SpanKind::replay && s.origin_or_parts != 0;
-    span.parts = has_parts ? numbers.first_parts + static_cast<int32_t>(s.origin_or_parts) : kNone;
-    span.bytes = s.bytes, span.flops = s.flops;
-  });
+  add_spans(log, numbers, thread);
   log.storages.for_each([&](uint64_t id) { made_.storages.push_back(id); });
   log.waits.for_each([&](const LoggedWait& w) {
     const auto [path, line] = numbers.places[w.place];

@@ -53,6 +53,7 @@ class Assembly {
     const bool is_there = number > 0 && static_cast<int32_t>(number) <= numbers.spans;
     return is_there ? numbers.first_span + static_cast<int32_t>(number) - 1 : kNone;
   }
+  void add_spans(const ThreadLog& log, Numbers& numbers, int32_t thread);
   int32_t line_of(const Place& place);
   bool is_in_backward(int32_t span) const;
   void sort_spans();

@@ -1,5 +1,5 @@
-"""`lorry train --forecast` and `lorry profile --apply` from the outside: before a run, how much memory it takes; after a
-diagnosis, what its cures gain."""
+"""`lorry train --forecast` and `lorry profile --apply` from the outside: before a run, how much memory it takes; after
+a diagnosis, what its cures gain."""
 import json
 import unittest
 
@@ -44,7 +44,8 @@ class Forecast(CommandTest):
 
 class Apply(CommandTest):
     def test_each_cure_is_compared_with_the_run_as_it_is(self):
-        done = self.run_lorry("profile", "--apply-all", "--json", "p.json", "--", "train", "--text", self.text, "--steps", 6,
+        done = self.run_lorry("profile", "--apply-all", "--json", "p.json", "--", "train", "--text", self.text,
+                              "--steps", 6,
                               "--execution", "loop", "--device", "cpu", *small())
         applied = json.loads((self.path / "p.json").read_text())["applied"]
         tried = {c["cure"]: c for c in applied["cures"] if c["cure"].startswith("--")}

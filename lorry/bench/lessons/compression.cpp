@@ -78,7 +78,8 @@ void eight_bits(LessonRun& run) {
   const auto add = [&](const QuantScheme& scheme) {
     const profile::TensorLoss loss = profile::tensor_loss(x, scheme);
     const double bytes = static_cast<double>(x.nbytes()) * (1 + loss.rate());
-    Way& way = run.way("codes of one byte", to_string(scheme), {.bytes = bytes}, [&] { return quantize(x, scheme).codes; });
+    Way& way =
+        run.way("codes of one byte", to_string(scheme), {.bytes = bytes}, [&] { return quantize(x, scheme).codes; });
     way.figures = {{"bytes an original byte", loss.rate()},
                    {"largest error", loss.max_error},
                    {"signal to noise in dB", loss.snr_db}};
