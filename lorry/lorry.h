@@ -31,6 +31,7 @@
 #include "lorry/optim/loss_scaler.h"
 #include "lorry/optim/optimizers.h"
 #include "lorry/optim/schedule.h"
+#include "lorry/profile/apply.h"
 #include "lorry/profile/benchmark.h"
 #include "lorry/profile/ceilings.h"
 #include "lorry/profile/chrome_trace.h"

@@ -80,7 +80,7 @@ OTHERS = (
     ),
     ("Measuring", "", ("profile/benchmark.h", "profile/sampling.h", "profile/ceilings.h")),
     ("Profiling", "", ("profile/session.h", "profile/table.h", "profile/diagnose.h", "profile/memory_timeline.h",
-                       "profile/chrome_trace.h", "profile/sync.h", "profile/forecast.h")),
+                       "profile/chrome_trace.h", "profile/sync.h", "profile/forecast.h", "profile/apply.h")),
     ("Compression", "", ("profile/lossy.h",)),
     ("DLPack", "", ("tensor/dlpack.h",)),
 )

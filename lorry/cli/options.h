@@ -97,6 +97,8 @@ struct ProfileOptions {
   std::string trace, report, memory_plot;  ///< files; empty: none
   std::vector<profile::GroupBy> by{profile::GroupBy::op};
   profile::SortBy sort_by = profile::SortBy::time;
+  bool apply = false;                        ///< then try the cures that Lorry can apply
+  bool apply_all = false;                    ///< the same, also those of which nothing was found
   int64_t rows = 20;                         ///< of each table
   int64_t max_spans = int64_t{16} << 20;     ///< of a thread
   std::shared_ptr<const Arguments> command;  ///< what is profiled

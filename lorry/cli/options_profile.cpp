@@ -7,6 +7,17 @@
 #include <string_view>
 
 namespace lorry::cli {
+namespace {
+
+/// Why the cures of a command cannot be tried; empty: its steps can be made again with other options.
+std::string why_not_applied(const Arguments& command, std::string name) {
+  const auto* const train = std::get_if<TrainOptions>(&command.command);
+  if (train != nullptr && !train->forecast) return {};
+  if (train != nullptr) name += " --forecast";
+  return fmt::format("--apply can make the steps of train again; {} has none", name);
+}
+
+}  // namespace
 
 void add_profile(CLI::App& app, ProfileOptions& o) {
   app.add_option("--trace", o.trace, "File for a trace that opens in Perfetto or chrome://tracing")->type_name("FILE");
@@ -28,6 +39,11 @@ void add_profile(CLI::App& app, ProfileOptions& o) {
                  "Order of rows: time (default), self_cpu, cpu, device, calls, bytes, flops, name")
       ->transform(CLI::CheckedTransformer(orders))
       ->type_name("KEY");
+  app.add_flag(
+      "--apply", o.apply,
+      "Of train: then make its steps again with each cure that the diagnosis proposes and that Lorry can apply, "
+      "and print the gain that was predicted beside that achieved");
+  app.add_flag("--apply-all", o.apply_all, "The same with each cure that Lorry can apply, proposed or not");
   app.add_option("--rows", o.rows, "Rows of each table; default 20")->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
   app.add_option("--max-spans", o.max_spans,
                  "Calls that are recorded at most; later ones make the diagnosis incomplete")
@@ -43,7 +59,7 @@ int words_before_command(int argc, const char* const* argv) {
 
 std::variant<Arguments, int> parse_profile(Arguments arguments, ProfileOptions profile, int own, int argc,
                                            const char* const* argv) {
-  const auto refuse = [](const char* why) {
+  const auto refuse = [](const std::string& why) {
     fmt::print(stderr, "lorry profile: {}; expected, for example: lorry profile -- train --text FILE\n", why);
     return kWrongUsage;
   };
@@ -53,6 +69,8 @@ std::variant<Arguments, int> parse_profile(Arguments arguments, ProfileOptions p
   if (std::string_view(words[1]) == "profile") return refuse("a profile cannot be profiled");
   std::variant<Arguments, int> inner = parse(static_cast<int>(words.size()), words.data());
   if (const int* status = std::get_if<int>(&inner)) return *status;
+  if (profile.apply || profile.apply_all)
+    if (const std::string why = why_not_applied(std::get<Arguments>(inner), words[1]); !why.empty()) return refuse(why);
   profile.command = std::make_shared<const Arguments>(std::get<Arguments>(std::move(inner)));
   arguments.command = std::move(profile);
   return arguments;

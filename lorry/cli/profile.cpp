@@ -6,8 +6,10 @@
 
 #include <exception>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "lorry/base/units.h"
+#include "lorry/cli/apply.h"
 #include "lorry/cli/commands.h"
 #include "lorry/cli/output.h"
 #include "lorry/cli/profile_page.h"
@@ -40,14 +42,25 @@ void print(const Table& out, const profile::Recording& recording, const profile:
   out.print("\n{}", profile::to_string(report.diagnosis));
 }
 
-std::string json_of(const profile::Recording& recording, const profile::Report& report) {
+std::string json_of(const profile::Recording& recording, const profile::Report& report,
+                    const std::optional<profile::Trial>& trial) {
   nlohmann::ordered_json json = {{"started", recording.started}, {"duration_ns", recording.duration}};
   json["tables"] = nlohmann::ordered_json::array();
   for (const profile::Table& table : report.tables)
     json["tables"].push_back(nlohmann::ordered_json::parse(profile::to_json(table)));
   json["memory"] = nlohmann::ordered_json::parse(profile::to_json(report.memory));
   json["diagnosis"] = nlohmann::ordered_json::parse(profile::to_json(report.diagnosis));
+  if (trial) json["applied"] = nlohmann::ordered_json::parse(profile::to_json(*trial));
   return json.dump(2) + "\n";
+}
+
+/// Tries the cures of a run that ended well. It has been reported, so what fails here is said and costs nothing.
+std::optional<profile::Trial> apply(const ProfileOptions& options, const CommonOptions& common, const Table& out) {
+  const auto& train = std::get<TrainOptions>(options.command->command);
+  if (!common.quiet) fmt::print(stderr, "trying cures: each is measured for a few seconds\n");
+  profile::Trial trial = try_cures(train, options.apply_all);
+  out.print("\n{}", profile::to_string(trial));
+  return trial;
 }
 
 }  // namespace
@@ -65,11 +78,14 @@ int run_profile(const ProfileOptions& options, const CommonOptions& common) {
   }
   const profile::Recording recording = session.stop();
   const profile::Report report = report_of(recording, options);
-  print(Table{common.json, options.trace, options.report, options.memory_plot}, recording, report);
+  const Table out{common.json, options.trace, options.report, options.memory_plot};
+  print(out, recording, report);
   if (!options.trace.empty()) profile::write_chrome_trace(recording, options.trace);
   write_file(options.memory_plot, options.memory_plot.empty() ? "" : profile::to_svg(report.memory));
   write_file(options.report, options.report.empty() ? "" : profile::page(recording, report));
-  write_file(common.json, common.json.empty() ? "" : json_of(recording, report));
+  std::optional<profile::Trial> trial;
+  if ((options.apply || options.apply_all) && failed == nullptr && status == 0) trial = apply(options, common, out);
+  write_file(common.json, common.json.empty() ? "" : json_of(recording, report, trial));
   if (failed != nullptr) std::rethrow_exception(failed);
   return status;
 }
