@@ -77,12 +77,6 @@ int run_profile(const ProfileOptions& options, const CommonOptions& common) {
     failed = std::current_exception();  // what was recorded until then is shown
   }
   const profile::Recording recording = session.stop();
-<<<<<<< HEAD
-=======
-  const profile::Report report = report_of(recording, options);
-  const Table out{common.json, options.trace, options.report, options.memory_plot};
-  print(out, recording, report);
->>>>>>> 73f6961ee7a50c3081e03274d42f8e97c04ad8a0
   if (!options.trace.empty()) profile::write_chrome_trace(recording, options.trace);
   const profile::Report report = report_of(recording, options);
   const Table out{common.json, options.trace, options.report, options.memory_plot};

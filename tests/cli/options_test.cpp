@@ -152,7 +152,7 @@ std::string first_line(const std::vector<const char*>& words) {
 
 TEST(Options, a_misspelt_word_gets_a_suggestion) {
   EXPECT_EQ(first_line({"trian", "--text", "a"}),
-            "lorry: unknown command: got 'trian'; expected info, train, generate, bench or lessons; "
+            "lorry: unknown command: got 'trian'; expected info, train, generate, bench, profile or lessons; "
             "did you mean train?");
   EXPECT_EQ(first_line({"train", "--text", "a", "--stpes", "3"}),
             "lorry train: unknown flag --stpes; did you mean --steps?");

@@ -43,6 +43,9 @@ def help_of(*command):
 def lorry_problem(words):
     if len(words) < 2 or not re.search(rf"^  {re.escape(words[1])} ", help_of(), re.MULTILINE):
         return "there is no such command of lorry"
+    if words[1] == "profile" and "--" in words:  # its own words, and the command behind them
+        cut = words.index("--")
+        return lorry_problem(words[:cut]) or lorry_problem(["lorry", *words[cut + 1 :]])
     text = help_of(words[1])
     unknown = [word for word in words if word.startswith("--") and not re.search(rf"[ ,]{re.escape(word)}\b", text)]
     if unknown:
@@ -83,7 +86,7 @@ def problem(root, words):
 
 def is_cheap(words):
     """Whether the tests can run a command: no measurement, no long run, and nothing with the model of one."""
-    if words[:1] != ["lorry"] or words[1] in ("bench", "lessons"):
+    if words[:1] != ["lorry"] or words[1] in ("bench", "lessons", "profile"):
         return False
     return "--steps" not in words and "fortunes" not in words
 
@@ -115,6 +118,8 @@ class Shell(unittest.TestCase):
             (["lorry", "trian"], "no such command"),
             (["lorry", "train", "--txt", "a"], "no --txt"),
             (["lorry", "bench", "speed"], "no suite speed"),
+            (["lorry", "profile", "--trase", "a", "--", "train"], "no --trase"),
+            (["lorry", "profile", "--", "train", "--txt", "a"], "no --txt"),
             (["make", "dmeo"], "no dmeo"),
             (["bench/measure_gpus"], "no bench/measure_gpus"),
             (["bench/measure_gpu", "--pats"], "does not know --pats"),
