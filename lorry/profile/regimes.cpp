@@ -9,8 +9,8 @@
 namespace lorry::profile {
 namespace {
 
-/// On the CPU, times of call_ns() below which a call that takes longer than its work does so for its overhead. (A product
-/// of 16 x 16 takes about 1 us in the library that makes it.)
+/// On the CPU, times of call_ns() below which a call that takes longer than its work does so for its overhead. (A
+/// product of 16 x 16 takes about 1 us in the library that makes it.)
 constexpr double kShort = 40;
 /// What an elementary function takes at most for an element where vectors compute it, in nanoseconds.
 constexpr double kElementNs = 0.25;
