@@ -16,8 +16,9 @@ constexpr size_t kLongestBody = 12;     ///< calls for each tensor
 constexpr int64_t kLeastElements = 64;  ///< calls on single elements
 /// What foreach takes for each tensor of a list, in nanoseconds.
 constexpr double kForeachTensorNs = 25;
-/// A call of a replayed graph of the CPU takes this much less of call_ns() than one that is made.
-constexpr double kReplayGain = 0.7;
+/// What a call of a replayed graph of the CPU takes less than one that is made, in times of call_ns(): one that writes
+/// in place, and one that takes memory for its result.
+constexpr double kReplayGain = 0.7, kReplayGainNew = 1.5;
 constexpr int kLeastSteps = 3;      ///< repeats of a step
 constexpr size_t kLeastRounds = 4;  ///< repeats within a chain that make it a loop
 
@@ -120,8 +121,7 @@ class Chains {
   /// How much of a call's time goes to moving its bytes: arithmetic takes as long in a fused kernel.
   double moving_ns(const SpanRecord& x) const {
     const double taken = p_.taken_ns(x);
-    const ProgramView::Least least = p_.least(x);
-    return is_pointwise(x.op) && ProgramView::is_heavy(taken, least, p_.kernel_ns()) ? least.streamed : taken;
+    return is_pointwise(x.op) ? std::min(taken, p_.least(x).streamed / ProgramView::kHeavyShare) : taken;
   }
   void report(const std::vector<int32_t>& chain) {
     if (chain.size() < 2) return;
@@ -339,7 +339,9 @@ void find_steps(const ProgramView& p, const std::vector<int32_t>& calls, const C
   const double busy = p.on_gpu ? static_cast<double>(p.busy.within(all)) : work;
   const double between = std::max(0.0, span - asleep - busy - recording);
   // On a GPU kernels follow each other without the host; on the CPU a call is made again without checks.
-  const double kernels = p.on_gpu ? 0 : static_cast<double>(calls.size()) * kReplayGain * p.call_ns();
+  double kernels = 0;
+  for (const int32_t i : calls)
+    if (!p.on_gpu) kernels += p.call_ns() * (p.span(i).in_place ? kReplayGain : kReplayGainNew);
   const double gain = (between + kernels) * p.processor_share * left / weights;
   Finding& found = list.at(Finding::Kind::graph, first, static_cast<int64_t>(calls.size() / length));
   found.time_ns += span, found.gain_ns += gain, found.can_apply = true;

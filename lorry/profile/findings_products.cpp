@@ -50,7 +50,9 @@ void find_dtype(const ProgramView& p, const SpanRecord& x, FindingList& list) {
   const auto best = std::ranges::max_element(choices, {}, &Choice::rate);
   if (best == choices.end() || best->rate < 1.15 * now) return;
   Finding& found = list.at(Finding::Kind::dtype, x);
-  found.time_ns += taken, found.gain_ns += taken * (1 - now / best->rate);
+  // As near to its ceiling as this product is, and not above it.
+  const double then = std::max(taken * now / best->rate, 1e9 * static_cast<double>(x.flops) / best->rate);
+  found.time_ns += taken, found.gain_ns += std::max(0.0, taken - then);
   found.what = fmt::format("products in {} reach {} here; {} reaches {}", dtype, quantity(now, "FLOP/s"), best->text,
                            quantity(best->rate, "FLOP/s"));
   found.cure = fmt::format("compute in {}, if its range and precision do", best->text);

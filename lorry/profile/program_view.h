@@ -72,9 +72,10 @@ class ProgramView {
   Least least(int64_t bytes, int64_t flops, DType dtype) const;
   /// Whether a pointwise operator that took `ns` computes more than it moves: exp, tan, pow.
   static bool is_heavy(double ns, const Least& least, double fixed_ns) {
-    constexpr double kShareOfCopyRate = 0.3;
-    return least.streamed < kShareOfCopyRate * ns && ns > 20 * fixed_ns;
+    return least.streamed < kHeavyShare * ns && ns > 20 * fixed_ns;
   }
+  /// It is slower than this share of the copy's rate.
+  static constexpr double kHeavyShare = 0.3;
   /// What a call of the device costs beside its work, in nanoseconds: the host's part, and the device's.
   double call_ns() const;
   double kernel_ns() const;

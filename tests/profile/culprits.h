@@ -51,7 +51,7 @@ Program compiled_chain(Device device);
 Program small_chain(Device device);
 Program graphed_chain(Device device);
 Program large_copy(Device device);
-Program norm_and_gelu(Device device);
+Program norm_and_relu(Device device);
 Program small_products(Device device);
 Program copied_before_sum(Device device);
 Program new_tensor_each_time(Device device);

@@ -89,7 +89,7 @@ std::vector<Culprit> culprits_on_cpu() {
       {"a small chain", small_chain, 100, Regime::overhead, {Kind::graph}, {Kind::fuse}},
       {"a chain as a graph", graphed_chain, 200, Regime::overhead},
       {"a large copy", large_copy, 5, Regime::memory},
-      {"layer norm and gelu", norm_and_gelu, 5, Regime::memory, {Kind::fuse}, {Kind::out_of_place}},
+      {"layer norm and relu", norm_and_relu, 5, Regime::memory, {Kind::fuse}, {Kind::out_of_place}},
       {"products in f32", f32_products, 10, Regime::compute, {}, {Kind::dtype}},
       {"products in f64", f64_products, 10, Regime::compute, {Kind::dtype}},
       {"products in the fastest dtype", good_products, 10, Regime::compute},

@@ -113,18 +113,18 @@ double predicted_ns(const Culprit& culprit, const Diagnosis& d) {
   return ns;
 }
 
-Verdict judge(const Culprit& culprit, const Program& program, Device device) {
+Verdict judge(const Culprit& culprit, const Program& program, const profile::Ceilings& here) {
   profile::Session session({.memory = false});
   for (int i = 0; i < culprit.repeats; ++i) program.run();
   Verdict verdict;
   const profile::Recording recording = session.stop();
-  verdict.diagnosis = profile::diagnose(recording);
+  verdict.diagnosis = profile::diagnose(recording, {.ceilings = {here}});
   verdict.spans = recording.spans.size();
   verdict.right_regime = verdict.diagnosis.is_complete() && verdict.diagnosis.regime == culprit.regime;
   judge_findings(culprit, verdict);
   judge_waits(culprit, verdict);
   verdict.predicted_ns = predicted_ns(culprit, verdict.diagnosis);
-  device::synchronize(device);
+  device::synchronize(here.device);
   return verdict;
 }
 
@@ -166,6 +166,8 @@ Json json_of(const Culprit& culprit, const Verdict& v) {
 void expect_right_diagnoses(const std::vector<Culprit>& culprits, Device device) {
   const char* const file = std::getenv("LORRY_CULPRITS_JSON");
   const char* const only = std::getenv("LORRY_CULPRITS_ONLY");
+  // Measured now: another test of this process may have read others from a file of its own.
+  const profile::Ceilings here = profile::ceilings(device, {.remeasure = true, .use_files = false});
   Json json = Json::array();
   int reports = 0, false_alarms = 0;
   for (const Culprit& culprit : culprits) {
@@ -173,10 +175,15 @@ void expect_right_diagnoses(const std::vector<Culprit>& culprits, Device device)
     SCOPED_TRACE(culprit.name);
     const Program program = culprit.make(device);
     for (int i = 0; i < 2; ++i) program.run();
-    Verdict verdict = judge(culprit, program, device);
+    Verdict verdict = judge(culprit, program, here);
     // Another program may have taken the processor meanwhile.
     if (!verdict.right_regime || !verdict.missed.empty() || !verdict.false_alarms.empty())
-      verdict = judge(culprit, program, device);
+      verdict = judge(culprit, program, here);
+    // Predictions are compared with the least of several times, so they are those of the shortest recording.
+    for (int i = 0; file != nullptr && i < 6; ++i) {
+      Verdict other = judge(culprit, program, here);
+      if (other.diagnosis.duration_ns < verdict.diagnosis.duration_ns) verdict = std::move(other);
+    }
     if (file != nullptr) verdict.times = least_times(culprit, program, device);
     fmt::print("{}\n", line_of(culprit, verdict));
     EXPECT_TRUE(verdict.right_regime) << profile::to_string(verdict.diagnosis);
