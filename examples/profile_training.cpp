@@ -29,7 +29,7 @@ void slow_step(Net& net, const Tensor& x, const std::vector<int64_t>& labels, st
 
 /// The same step: labels in one tensor, one call for the loss, one for all parameters.
 void fast_step(Net& net, const Tensor& x, const std::vector<int64_t>& labels, optim::SGD& optimizer) {
-  cross_entropy(net(x), tensor(labels)).backward();
+  cross_entropy(net(x), from_data(labels)).backward();
   optimizer.step();
   optimizer.zero_grad();
 }

@@ -41,12 +41,6 @@ bool is_row_operator(Op op) {
 }
 bool is_pointwise(Op op) { return op != Op::count && row(op).kind == OpKind::pointwise; }
 
-int64_t bytes_of(const OperandRecord& x) {
-  int64_t count = x.is_number ? 0 : size_of(x.dtype);
-  for (const int64_t n : x.sizes) count *= n;
-  return count;
-}
-
 /// Calls over the same elements, each of which reads what the one before it wrote.
 class Chains {
  public:

@@ -11,11 +11,6 @@
 namespace lorry::profile {
 namespace {
 
-int64_t bytes_of(const OperandRecord& x) {
-  int64_t count = x.is_number ? 0 : size_of(x.dtype);
-  for (const int64_t n : x.sizes) count *= n;
-  return count;
-}
 std::string size_text(int64_t bytes) { return quantity(static_cast<double>(bytes), "B"); }
 
 bool is_creation(Op op) {

@@ -67,6 +67,12 @@ std::vector<Interval> Intervals::gaps(const Interval& part) const {
   return gaps;
 }
 
+int64_t bytes_of(const OperandRecord& x) {
+  int64_t count = x.is_number ? 0 : size_of(x.dtype);
+  for (const int64_t n : x.sizes) count *= n;
+  return count;
+}
+
 ProgramView::ProgramView(const Recording& recording, const std::vector<Ceilings>& known)
     : r(recording), ceilings(known), on_gpu(!recording.device.empty()) {
   if (on_gpu) device = busiest(r), busy = busy_of(r, device);

@@ -102,6 +102,9 @@ class Claims {
   std::vector<bool> claimed_;
 };
 
+/// The bytes of a tensor's elements; 0 of a number.
+int64_t bytes_of(const OperandRecord& x);
+
 /// The time of the program and of its phases by regime.
 void find_regimes(const ProgramView& program, Diagnosis& to);
 /// Waits for a GPU.
