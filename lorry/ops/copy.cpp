@@ -51,16 +51,23 @@ Tensor transferred(const Tensor& x, Device device, bool non_blocking) {
   }
   for (const Tensor& t : {from, to})  // before the copy is enqueued: nothing may fail in between
     if (t.is_pinned()) memory::record_pinned(t.storage().data(), stream);
-  if (from.device().is_cpu() && !from.is_pinned())
+  const auto copy = [&] { device::copy(to.data_ptr(), device, from.data_ptr(), x.device(), from.nbytes(), stream); };
+  if (from.device().is_cpu() && !from.is_pinned()) {
     memory::upload(to.data_ptr(), device, from.data_ptr(), from.nbytes(), stream);
-  else
-    device::copy(to.data_ptr(), device, from.data_ptr(), x.device(), from.nbytes(), stream);
+  } else if (device.is_cpu() && x.device().is_cuda() && !non_blocking) {
+    // The driver waits in a copy to pageable memory already: that and the rest are one wait.
+    const waits::Deferred one_wait;
+    waits::around("the host waited for a copy to it", copy);
+    stream.synchronize();
+  } else {
+    copy();
+  }
   if (between_gpus) {
     const Event read(device);  // the source's memory may be used again only after it was read
     read.record(stream);
     read.block(current_stream(x.device()));
   }
-  if (!non_blocking && (device.is_cpu() || from.is_pinned())) stream.synchronize();
+  if (!non_blocking && from.is_pinned() && !device.is_cpu()) stream.synchronize();
   return to;
 }
 

@@ -70,7 +70,7 @@ std::string where(const std::string& path, const std::string& line) {
 const char* meaning(Regime regime) {
   constexpr const char* kMeanings[] = {
       "calls cost more than their work: fewer, larger calls would help, or a graph of them",
-      "the device moves bytes: fewer bytes would help, by fusing, in place, or in a smaller dtype",
+      "the device moves bytes: fewer would help, by fusing, in place, or in a smaller dtype",
       "the device computes: a faster dtype or algorithm would help",
       "nothing works while the host or the link is waited for: prefetch, overlap, or ask less often"};
   return kMeanings[static_cast<int>(regime)];

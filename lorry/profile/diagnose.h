@@ -25,8 +25,10 @@
 
 namespace lorry::profile {
 
+/// What time goes to.
 enum class Regime : uint8_t { overhead, memory, compute, waiting };
 inline constexpr int kRegimes = 4;
+/// "overhead", "memory", "compute" or "waiting".
 const char* name(Regime regime);
 
 /// Nanoseconds by regime.
@@ -63,6 +65,7 @@ struct WaitReport {
   int64_t could_join = 0;  ///< how many of them follow another wait with no launch between: one wait would do
 };
 
+/// Something that would make the program faster, at one place of it.
 struct Finding {
   enum class Kind : uint8_t {
     fuse,          ///< calls over the same elements, one after the other
@@ -89,6 +92,7 @@ struct Finding {
   int64_t gain_bytes = 0;  ///< of memory that would not be needed
   bool can_apply = false;  ///< `lorry profile --apply` can measure the cure
 };
+/// "fuse", "foreach", "elements", ...
 const char* name(Finding::Kind kind);
 
 /// A group of calls against the ceilings, for the roofline plot.
@@ -97,6 +101,7 @@ struct RooflinePoint {
   double bytes = 0, flops = 0, ns = 0;
 };
 
+/// The verdict on a recording. Times are in nanoseconds.
 struct Diagnosis {
   std::vector<std::string> incomplete = {};  ///< what is missing; then nothing below is filled in
   Device device = kCPU;                      ///< the one that did most of the work
@@ -113,6 +118,7 @@ struct Diagnosis {
   bool is_complete() const { return incomplete.empty(); }
 };
 
+/// What is compared, and what is left out.
 struct DiagnoseOptions {
   /// A finding whose predicted gain is less than this share of the duration is left out.
   double least_gain = 0.02;
@@ -124,6 +130,7 @@ struct DiagnoseOptions {
 Diagnosis diagnose(const Recording& recording, const DiagnoseOptions& options = {});
 /// For people.
 std::string to_string(const Diagnosis& diagnosis);
+/// For programs.
 std::string to_json(const Diagnosis& diagnosis);
 /// The roofline of the device with the groups of calls as dots.
 std::string to_svg(const Diagnosis& diagnosis);

@@ -18,6 +18,7 @@ struct MemoryHolder {
   int64_t allocated_bytes = 0, allocations = 0;  ///< over the whole session
 };
 
+/// The memory of one allocator over a session. Times are in nanoseconds since it began.
 struct MemoryTimeline {
   std::string allocator = {};  ///< "cpu", "cuda:0", ...
   GroupBy by{};
@@ -26,6 +27,7 @@ struct MemoryTimeline {
   int64_t end_bytes = 0;
   /// By bytes at the peak, largest first. What was in use before the session is one of them.
   std::vector<MemoryHolder> holders = {};
+  /// Memory in use at a moment.
   struct Point {
     int64_t ns, bytes;
     std::vector<int64_t> of_largest = {};  ///< of the first holders, kLargest at most
@@ -42,6 +44,7 @@ struct MemoryTimeline {
 MemoryTimeline memory_timeline(const Recording& recording, GroupBy by = GroupBy::op, const std::string& allocator = {});
 /// A table of the holders at the peak.
 std::string to_string(const MemoryTimeline& timeline, int64_t row_limit = 20);
+/// For programs: holders and points.
 std::string to_json(const MemoryTimeline& timeline);
 /// The timeline as a stacked area plot.
 std::string to_svg(const MemoryTimeline& timeline);
@@ -49,13 +52,16 @@ std::string to_svg(const MemoryTimeline& timeline);
 /// What holds more or less memory at the peak of `now` than at that of `was`: largest difference first.
 struct MemoryDifference {
   int64_t was_peak = 0, now_peak = 0;
+  /// What one holder held at each peak.
   struct Row {
     std::string name = {};
     int64_t was_bytes = 0, now_bytes = 0;
   };
   std::vector<Row> rows = {};
 };
+/// Compares holders of the same name.
 MemoryDifference memory_difference(const MemoryTimeline& was, const MemoryTimeline& now);
+/// A table of the differences.
 std::string to_string(const MemoryDifference& difference, int64_t row_limit = 20);
 
 }  // namespace lorry::profile

@@ -140,6 +140,13 @@ void begin_range(ThreadLog& log, const char* name) noexcept {
   log.innermost_open().in_nvtx = true;
 }
 
+/// A span's time begins. What the thread did before may have to be noted first.
+void begin_time(ThreadLog& log, LoggedSpan& span) {
+  span.begin = ticks();
+  if (log.note_gap(span.begin)) [[unlikely]]
+    span.begin = ticks();
+}
+
 /// Whether a call may launch something.
 bool may_launch(const door::CallView& call) { return row(call.op).kind != OpKind::view; }
 
@@ -151,7 +158,6 @@ struct RecorderHooks {
   static void before(const door::CallView& call, void*& note) {
     ThreadLog* const log = current_log();
     if (log == nullptr) return;
-    log->note_gap(ticks());
     LoggedSpan* const span = open(*log, SpanKind::call);
     if (span == nullptr) return;
     note = log;
@@ -164,7 +170,7 @@ struct RecorderHooks {
     }
     if (may_launch(call)) begin_launches(*log);
     begin_range(*log, name(call.op));
-    span->begin = ticks();
+    begin_time(*log, *span);
   }
 
   static void after(const door::CallView& call, void* note) {
@@ -186,7 +192,6 @@ struct RecorderHooks {
   static void begin_span(const SpanView& view) noexcept {
     ThreadLog* const log = current_log();
     if (log == nullptr) return;
-    log->note_gap(ticks());
     LoggedSpan* const span = open(*log, view.kind);
     if (span == nullptr) return;
     try {
@@ -207,7 +212,7 @@ struct RecorderHooks {
     }
     if (view.kind != SpanKind::scope) begin_launches(*log);
     begin_range(*log, log->names[span->name].c_str());
-    span->begin = ticks();
+    begin_time(*log, *span);
   }
 
   static void end_span(const SpanView&) noexcept {

@@ -194,8 +194,10 @@ class Regimes {
       asleep += gap.asleep;
       add(phase_at(gap.begin), times);
     }
+    // What recording took is no time of the program.
+    const double recording = ProgramView::kRecordingNs * static_cast<double>(p_.r.spans.size());
     RegimeTimes outside;
-    outside[Regime::overhead] = static_cast<double>(std::max<int64_t>(0, p_.r.duration - in_calls - asleep));
+    outside[Regime::overhead] = std::max(0.0, static_cast<double>(p_.r.duration - in_calls - asleep) - recording);
     add("between calls", outside);
   }
 

@@ -21,6 +21,7 @@
 
 namespace lorry::profile {
 
+/// What a session records.
 struct SessionOptions {
   bool lines = true;  ///< from where each call was made
   bool operands =
@@ -34,6 +35,7 @@ struct SessionOptions {
   std::string save_to = {};
 };
 
+/// Records this thread until stop(), and others that take part (RecordThread).
 class Session {
  public:
   /// Begins to record. Throws ValueError if a session is recording already in this process, on whichever thread.

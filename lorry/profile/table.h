@@ -11,6 +11,7 @@
 
 namespace lorry::profile {
 
+/// What the rows of a table stand for.
 enum class GroupBy : uint8_t {
   op,      ///< the operator, or the operators of a fused unit
   module,  ///< the scopes of the call; each counts for the modules around it too
@@ -18,14 +19,17 @@ enum class GroupBy : uint8_t {
   shape,   ///< the operator, with sizes and dtypes of its inputs
 };
 
+/// The order of rows: the largest first; name: by the alphabet.
 enum class SortBy : uint8_t { time, self_cpu, cpu, device, calls, bytes, flops, name };
 
+/// What a table shows, and in which order.
 struct TableOptions {
   GroupBy by = GroupBy::op;
   SortBy sort_by = SortBy::time;  ///< time: of GPUs where they worked, else of the CPU; the largest first
   int64_t row_limit = 100;        ///< rows beyond it are counted together
 };
 
+/// The calls of one operator, module, line, or operator with shapes. Times are in nanoseconds.
 struct TableRow {
   std::string name = {};
   int64_t calls = 0;
@@ -39,6 +43,7 @@ struct TableRow {
   std::optional<double> ratio_to_ceiling = {};
 };
 
+/// Rows, what they leave out, and their sum.
 struct Table {
   GroupBy by{};
   std::vector<TableRow> rows;
@@ -53,6 +58,7 @@ struct Table {
 Table table(const Recording& recording, const TableOptions& options = {}, const std::vector<Ceilings>& ceilings = {});
 /// For people: columns with units.
 std::string to_string(const Table& table);
+/// For programs: all figures, times in nanoseconds.
 std::string to_json(const Table& table);
 
 /// The least time in nanoseconds that a call needs at its device's ceilings: for its bytes or for its operations,

@@ -110,10 +110,13 @@ class ThreadLog {
   Open& innermost_open() { return open_.back(); }
   /// Ends the innermost open span.
   void close(uint64_t end);
-  /// Notes what the thread did since the last span ended, if that was long ago. Called when a span begins.
-  void note_gap(uint64_t now) {
-    if (now - last_ > kLongGap) [[unlikely]]
-      note_long_gap(now);
+  /// Notes what the thread did since the last span ended, if that was long ago. Returns whether it was. Called when a
+  /// span begins.
+  bool note_gap(uint64_t now) {
+    if (now - last_ <= kLongGap) [[likely]]
+      return false;
+    note_long_gap(now);
+    return true;
   }
   /// Counts a record for which there was no memory.
   void lose() noexcept { lost_.fetch_add(1, std::memory_order_relaxed); }
