@@ -216,7 +216,8 @@ void Assembly::add_work(const TracedWork& traced, const std::vector<int32_t>& na
 }
 
 /// Libraries may have looked up their launch functions before CUPTI watched them: then a kernel has no call. Launches
-/// are numbered in order, so it belongs to the one call between its neighbours that launched nothing else.
+/// are numbered in order, so it belongs to the call between its neighbours that launched nothing else. If there are
+/// several such calls, each has as many of the kernels there as the others.
 void Assembly::find_launches_by_order(size_t first_record) {
   std::map<uint32_t, int32_t> known;  // span by correlation
   for (size_t i = first_record; i < made_.device.size(); ++i)
@@ -230,18 +231,28 @@ void Assembly::find_launches_by_order(size_t first_record) {
   }
   const auto begin_of = [&](int32_t s) { return made_.spans[static_cast<size_t>(s)].begin; };
   std::ranges::sort(candidates, {}, begin_of);
+  std::map<uint32_t, std::vector<size_t>> unknown;  // by the correlation of the known launch after them
   for (size_t i = first_record; i < made_.device.size(); ++i) {
-    DeviceRecord& x = made_.device[i];
+    const DeviceRecord& x = made_.device[i];
     if (x.span != kNone || x.call != kNone || x.work != DeviceWork::kernel) continue;
     const auto after = known.upper_bound(x.correlation);
+    unknown[after == known.end() ? UINT32_MAX : after->first].push_back(i);
+  }
+  for (auto& [until_launch, records] : unknown) {
+    const auto after = known.find(until_launch);
     const int64_t from = after == known.begin() ? 0 : begin_of(std::prev(after)->second);
     const int64_t until = after == known.end() ? made_.duration : begin_of(after->second);
     const auto first = std::ranges::upper_bound(candidates, from, {}, begin_of);
     const auto last = std::ranges::lower_bound(candidates, until, {}, begin_of);
-    if (last - first != 1) continue;
-    x.span = *first;
-    SpanRecord& span = made_.spans[static_cast<size_t>(*first)];
-    span.device_ns += x.duration(), ++span.launches, span.device = {DeviceType::cuda, x.device};
+    const auto calls = static_cast<size_t>(last - first);
+    if (calls == 0 || records.size() % calls != 0) continue;  // not the same number for each call
+    std::ranges::sort(records, {}, [&](size_t i) { return made_.device[i].correlation; });
+    for (size_t k = 0; k < records.size(); ++k) {
+      DeviceRecord& x = made_.device[records[k]];
+      x.span = first[static_cast<std::ptrdiff_t>(k / (records.size() / calls))];
+      SpanRecord& span = made_.spans[static_cast<size_t>(x.span)];
+      span.device_ns += x.duration(), ++span.launches, span.device = {DeviceType::cuda, x.device};
+    }
   }
 }
 

@@ -145,6 +145,7 @@ struct Recording {
   std::string started;  ///< date and time in UTC, ISO 8601
   int64_t duration = 0;
   int64_t process = 0;
+  double span_cost_ns = 0;                       ///< what recording a span takes the host, about
   std::vector<std::string> names, paths, lines;  ///< element 0 of each is ""
   std::vector<ThreadRecord> threads;
   std::vector<SpanRecord> spans;     ///< by time of their beginning; a span follows the one around it

@@ -195,7 +195,7 @@ class Regimes {
       add(phase_at(gap.begin), times);
     }
     // What recording took is no time of the program.
-    const double recording = ProgramView::kRecordingNs * static_cast<double>(p_.r.spans.size());
+    const double recording = p_.r.span_cost_ns * static_cast<double>(p_.r.spans.size());
     RegimeTimes outside;
     outside[Regime::overhead] = std::max(0.0, static_cast<double>(p_.r.duration - in_calls - asleep) - recording);
     add("between calls", outside);
