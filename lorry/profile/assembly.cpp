@@ -220,13 +220,19 @@ void Assembly::add_work(const TracedWork& traced, const std::vector<int32_t>& na
 /// several such calls, each has as many of the kernels there as the others.
 void Assembly::find_launches_by_order(size_t first_record) {
   std::map<uint32_t, int32_t> known;  // span by correlation
-  for (size_t i = first_record; i < made_.device.size(); ++i)
-    if (made_.device[i].span != kNone) known.emplace(made_.device[i].correlation, made_.device[i].span);
+  std::vector<bool> has_kernel(made_.spans.size());
+  for (size_t i = first_record; i < made_.device.size(); ++i) {
+    const DeviceRecord& x = made_.device[i];
+    if (x.span == kNone) continue;
+    known.emplace(x.correlation, x.span);
+    if (x.work == DeviceWork::kernel) has_kernel[static_cast<size_t>(x.span)] = true;
+  }
   std::vector<int32_t> candidates;  // calls that may have launched something, by time
   for (size_t s = 0; s < made_.spans.size(); ++s) {
     const SpanRecord& x = made_.spans[s];
     const bool is_leaf = x.kind == SpanKind::call || x.kind == SpanKind::unit;
-    if (is_leaf && x.launches == 0 && x.flops > 0 && (x.device.is_cuda() || x.kind == SpanKind::unit))
+    const bool is_there = x.device.is_cuda() || x.kind == SpanKind::unit;
+    if (is_leaf && is_there && x.flops > 0 && !has_kernel[s])  // a fill before the kernel may be known
       candidates.push_back(static_cast<int32_t>(s));
   }
   const auto begin_of = [&](int32_t s) { return made_.spans[static_cast<size_t>(s)].begin; };
@@ -242,7 +248,7 @@ void Assembly::find_launches_by_order(size_t first_record) {
     const auto after = known.find(until_launch);
     const int64_t from = after == known.begin() ? 0 : begin_of(std::prev(after)->second);
     const int64_t until = after == known.end() ? made_.duration : begin_of(after->second);
-    const auto first = std::ranges::upper_bound(candidates, from, {}, begin_of);
+    const auto first = std::ranges::lower_bound(candidates, from, {}, begin_of);
     const auto last = std::ranges::lower_bound(candidates, until, {}, begin_of);
     const auto calls = static_cast<size_t>(last - first);
     if (calls == 0 || records.size() % calls != 0) continue;  // not the same number for each call

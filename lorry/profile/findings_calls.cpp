@@ -276,9 +276,7 @@ void find_elements(const ProgramView& p, Claims& claims, FindingList& list) {
       Finding& found = list.at(Finding::Kind::elements, p.span(p.calls[i]), run.elements);
       found.time_ns += run.host, found.gain_ns += std::max(0.0, run.host - 2 * p.call_ns());
       found.what = fmt::format("single elements are read or written one by one, {} times", found.count);
-      found.cure =
-          "read or write the whole tensor in one call: to_vector, slices, index_put, where, or a vector that "
-          "was filled on the host";
+      found.cure = "read or write the whole tensor in one call: to_vector, slices, index_put, where";
       for (size_t k = run.begin; k < run.end; ++k) claims.add(p.calls[k]);
     }
     i = std::max(run.end, i + 1);
