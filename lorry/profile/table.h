@@ -12,12 +12,11 @@
 namespace lorry::profile {
 
 /// What the rows of a table stand for.
-enum class GroupBy : uint8_t {
-  op,      ///< the operator, or the operators of a fused unit
-  module,  ///< the scopes of the call; each counts for the modules around it too
-  line,    ///< the program's source line that made the call
-  shape,   ///< the operator, with sizes and dtypes of its inputs
-};
+///   op      the operator, or the operators of a fused unit
+///   module  the scopes of the call; each counts for the modules around it too
+///   line    the program's source line that made the call
+///   shape   the operator, with sizes and dtypes of its inputs
+enum class GroupBy : uint8_t { op, module, line, shape };
 
 /// The order of rows: the largest first; name: by the alphabet.
 enum class SortBy : uint8_t { time, self_cpu, cpu, device, calls, bytes, flops, name };
