@@ -39,7 +39,7 @@ bool is_row_operator(Op op) {
       return false;
   }
 }
-bool is_pointwise(Op op) { return op != Op::count && row(op).kind == OpKind::pointwise; }
+bool is_pointwise(Op op) { return op != kNoOp && row(op).kind == OpKind::pointwise; }
 
 /// Calls over the same elements, each of which reads what the one before it wrote.
 class Chains {

@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "lorry/ops/dispatch/table.h"
 #include "lorry/profile/diagnose.h"
 
 namespace lorry::profile {

@@ -114,7 +114,7 @@ struct Loop {
 Loop find_loop(const ProgramView& p, const std::vector<int32_t>& calls, const Finding& finding) {
   for (size_t i = 0; i < calls.size(); ++i) {
     const SpanRecord& x = p.span(calls[i]);
-    if (foreach_of(x.op) == Op::count || !is_of(p, x, finding)) continue;
+    if (x.kind != SpanKind::call || foreach_of(x.op) == Op::count || !is_of(p, x, finding)) continue;
     for (size_t body = 1; body <= kLongestBody; ++body) {
       size_t end = i + body;
       while (end < calls.size()) {

@@ -13,12 +13,17 @@
 #include "lorry/layout/device.h"
 #include "lorry/layout/dtype.h"
 #include "lorry/layout/layout.h"
-#include "lorry/ops/dispatch/table.h"
+
+namespace lorry {
+enum class Op : uint16_t;  // ops/dispatch/table.h
+}
 
 namespace lorry::profile {
 
 /// No index.
 inline constexpr int32_t kNone = -1;
+/// No operator: of spans that are no calls.
+inline constexpr Op kNoOp = static_cast<Op>(UINT16_MAX);
 
 /// A tensor of a call, or a number in its place.
 struct OperandRecord {
@@ -43,7 +48,7 @@ struct SpanRecord {
   bool failed = false;  ///< it ended with an error
   bool in_place = false;
   bool is_module = false;  ///< of a scope: that of a module, not of a range that the user named
-  Op op = Op::count;       ///< of a call
+  Op op = kNoOp;           ///< of a call
   int32_t thread = 0;      ///< index into Recording::threads
   int64_t begin = 0, end = 0;
   int32_t parent = kNone;        ///< the span around it

@@ -44,7 +44,7 @@ struct LoggedSpan {
   uint32_t name = 0;    ///< of spans other than calls
   uint32_t operands = 0, first_storage = 0;
   uint32_t origin_or_parts = 0;  ///< of a backward: the place of its forward, of any thread; of a replay: its parts
-  Op op = Op::count;
+  Op op = kNoOp;
   SpanKind kind{};
   bool failed : 1 = false, in_place : 1 = false, is_module : 1 = false;
 };
