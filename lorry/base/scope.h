@@ -26,7 +26,7 @@ class Scope {
   /// already contains the outer ones.
   Scope(const void* object, Describe describe) : object_(object), describe_(describe), outer_(t_innermost) {
     t_innermost = this;
-    if (detail::t_spans_heard) [[unlikely]]
+    if (detail::t_spans_heard && !is_inside_itself()) [[unlikely]]
       heard_ = detail::begin_span({.kind = SpanKind::scope, .object = this});
   }
   ~Scope() {
@@ -49,6 +49,11 @@ class Scope {
   static std::string path();
 
  private:
+  /// A module that is called opens a scope, and so may its forward(): a profiler hears of one.
+  bool is_inside_itself() const {
+    return outer_ != nullptr && outer_->object_ == object_ && outer_->describe_ == describe_;
+  }
+
   static inline constinit thread_local const Scope* t_innermost = nullptr;
   const void* object_;
   Describe describe_;

@@ -20,7 +20,12 @@ enum class SpanKind : uint8_t {
   backward,  ///< the backward of one node of the tape
   replayed,  ///< a call that a graph on the CPU repeats
   replay,    ///< a replay of a graph
-  wait,      ///< the host waits for a device; announced as an event (base/events.h)
+};
+
+/// What work must move and compute. Zeros: unknown.
+struct SpanCost {
+  int64_t bytes = 0, flops = 0;
+  uint8_t dtype = UINT8_MAX;  ///< the DType in which it computes, as a number; UINT8_MAX: unknown
 };
 
 /// A call that a graph repeats.
@@ -28,8 +33,8 @@ struct SpanPart {
   std::string name;  ///< its operator; empty outside operators
   std::string path;
   std::vector<const void*> frames;
-  int64_t nodes = 1;             ///< kernels, copies and fills
-  int64_t bytes = 0, flops = 0;  ///< 0 if unknown
+  int64_t nodes = 1;  ///< kernels, copies and fills
+  SpanCost cost = {};
 };
 
 /// What a profiler asks of a span that it has not met before.
@@ -37,8 +42,8 @@ struct SpanDescription {
   std::string name;                 ///< of a unit: its operators, joined by "+"
   std::string path;                 ///< where the work was first called from: Scope::path(); may be empty
   std::vector<const void*> frames;  ///< and by which calls (call_stack); may be empty
-  int64_t bytes = 0, flops = 0;     ///< what the work must move and compute; 0 if unknown
-  std::vector<SpanPart> parts;      ///< of a replay on a GPU: what it repeats, in order
+  SpanCost cost = {};
+  std::vector<SpanPart> parts;  ///< of a replay on a GPU: what it repeats, in order
 };
 
 struct SpanView {
@@ -52,6 +57,15 @@ struct SpanView {
   uint32_t origin = 0;
 };
 
+/// Hears what each call of a thread costs when it ends: a graph that captures the calls.
+class CostHearer {
+ public:
+  virtual void ended(const SpanCost& cost) noexcept = 0;
+
+ protected:
+  ~CostHearer() = default;
+};
+
 /// A profiler's functions. Called on the thread of the span. Must not throw.
 struct SpanHooks {
   void (*begin)(const SpanView& span) noexcept;
@@ -63,6 +77,8 @@ inline constinit std::atomic<const SpanHooks*> g_span_hooks{nullptr};
 /// Whether a profiler hears of this thread's spans. Not a mode bit: code that silences the listeners of its calls still
 /// has spans.
 inline constinit thread_local bool t_spans_heard = false;
+/// Who hears what this thread's calls cost; null: nobody. The door asks only if kProfileMode is set.
+inline constinit thread_local CostHearer* t_cost_hearer = nullptr;
 /// What the profiler calls the place of this thread's last announced call; 0 without a profiler.
 inline constinit thread_local uint32_t t_origin = 0;
 

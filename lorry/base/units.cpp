@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstddef>
+#include <ctime>
 #include <iterator>
 
 namespace lorry {
@@ -32,11 +33,20 @@ std::string bytes_text(std::optional<int64_t> bytes) {
   return bytes ? quantity(static_cast<double>(*bytes), "B") : "-";
 }
 
+std::string utc_now() {
+  const std::time_t seconds = std::time(nullptr);
+  std::tm utc{};
+  gmtime_r(&seconds, &utc);
+  char text[sizeof "2000-01-01T00:00:00Z"];
+  std::strftime(text, sizeof text, "%FT%TZ", &utc);
+  return text;
+}
+
 std::string duration_text(double us) {
   constexpr std::string_view kUnits[] = {"ns", "us", "ms", "s"};
   double value = 1000 * us;
   size_t unit = 0;
-  for (; value >= kNextUnit && unit + 1 < std::size(kUnits); ++unit) value /= 1000;
+  for (; std::fabs(value) >= kNextUnit && unit + 1 < std::size(kUnits); ++unit) value /= 1000;
   return fmt::format("{} {}", three_digits(value), kUnits[unit]);
 }
 

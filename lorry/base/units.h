@@ -1,6 +1,6 @@
 #pragma once
 
-// Figures for people: three significant digits, in a suitable unit.
+// Figures for people: three significant digits, in a suitable unit. Dates for people and programs.
 
 #include <cstdint>
 #include <optional>
@@ -15,7 +15,10 @@ std::string quantity(double value, std::string_view unit);
 /// quantity() of bytes; "-" if unknown.
 std::string bytes_text(std::optional<int64_t> bytes);
 
-/// "45.2 ns", "1.23 us", "14.3 ms" or "2.50 s".
+/// "45.2 ns", "1.23 us", "-14.3 ms" or "2.50 s".
 std::string duration_text(double us);
+
+/// The time in UTC, ISO 8601: "2031-04-05T12:00:00Z". Its first ten characters are the date.
+std::string utc_now();
 
 }  // namespace lorry

@@ -58,10 +58,10 @@ bool is_forbidden(Wait wait) { return t_rule.policy == Policy::forbid && counts(
 }
 
 void warn(Wait wait, const char* source, const std::string& line) {
+  if (!events::has_handler()) return;
   const std::string text =
       fmt::format("the host waits for the device {}{}; {}", purpose(wait), in_brackets(line), remedy(wait));
-  if (events::has_handler())
-    events::detail::emit({.kind = events::Kind::warning, .source = source, .text = text, .wait = wait, .line = line});
+  events::detail::emit({.kind = events::Kind::warning, .source = source, .text = text, .wait = wait, .line = line});
 }
 
 /// Tells of a wait that is over.

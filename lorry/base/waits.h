@@ -2,7 +2,7 @@
 
 // Waits of the host for a GPU. Every wait of Lorry goes through waits::around, which announces it: to a handler of
 // events, and to the rule that this thread has set (profile/sync.h), which may forbid it. Without either, a wait costs
-// two more loads, and code that does not wait costs nothing.
+// three more loads, and code that does not wait costs nothing.
 //
 //   waits::around("the host waited for a stream", [&] { cudaStreamSynchronize(...); });
 //

@@ -3,8 +3,11 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <queue>
 
 #include "lorry/base/error.h"
 #include "lorry/bench/result.h"
@@ -17,6 +20,8 @@ using Json = nlohmann::ordered_json;
 constexpr size_t kMostBytes = size_t{64} << 20, kMostText = 4096;
 constexpr double kMostUs = 1e15;  // thirty years
 constexpr int kMostDepth = 8;
+// Objects are searched from their first member on, and nested ones call themselves.
+constexpr int kMostMembers = 256, kMostNested = 1000;
 
 class Reader {
  public:
@@ -36,32 +41,54 @@ class Reader {
   std::string text(const Json& json, const char* key, const std::string& where) const {
     const Json& value = member(json, key, where);
     if (!value.is_string()) refuse("'{}' of {} is no text", key, where);
-    const std::string found = value.get<std::string>();
-    if (found.size() > kMostText)
-      refuse("'{}' of {} has {} bytes; expected at most {}", key, where, found.size(), kMostText);
-    return printable(found);
+    return printable(value.get<std::string>(), key, where);
   }
   double time(const Json& json, const char* key, const std::string& where) const {
     const Json& value = member(json, key, where);
     const double us = value.is_number() ? value.get<double>() : std::nan("");
-    if (!(us >= 0 && us <= kMostUs)) refuse("'{}' of {} is no time; got {}", key, where, printable(value.dump()));
+    if (!(us >= 0 && us <= kMostUs))
+      refuse("'{}' of {} is no time; got {}", key, where, value.dump(-1, ' ', true).substr(0, 80));
     return us;
   }
   void flatten(const Json& json, const std::string& path, int depth,
                std::vector<std::pair<std::string, std::string>>& to) const {
     if (json.is_object() && depth < kMostDepth) {
       for (const auto& [key, value] : json.items())
-        flatten(value, path.empty() ? printable(key) : path + "." + printable(key), depth + 1, to);
+        flatten(value, (path.empty() ? "" : path + ".") + printable(key, "a name", kMachine), depth + 1, to);
       return;
     }
-    to.emplace_back(path, printable(json.is_string() ? json.get<std::string>()
-                                                     : json.dump(-1, ' ', false, Json::error_handler_t::replace)));
+    to.emplace_back(path, printable(json.is_string() ? json.get<std::string>() : json.dump(), path, kMachine));
+  }
+  /// Refuses, before it is parsed, a text whose structure would take much memory or time.
+  void check_structure(std::string_view text) const {
+    int depth = 0, deepest = 0;
+    std::array<int, kMostNested + 1> members{};  // of the object at each depth
+    bool quoted = false;
+    for (size_t at = 0; at < text.size(); ++at) {
+      const char c = text[at];
+      if (c == '"') {
+        quoted = !quoted;
+      } else if (quoted) {
+        at += c == '\\';
+      } else if (c == '[' || c == '{') {
+        deepest = std::max(deepest, ++depth);
+        if (depth <= kMostNested) members[static_cast<size_t>(depth)] = 0;
+      } else if (c == ']' || c == '}') {
+        depth = std::max(0, depth - 1);
+      } else if (c == ':' && depth <= kMostNested && ++members[static_cast<size_t>(depth)] > kMostMembers) {
+        refuse("an object has more than {} members", kMostMembers);
+      }
+    }
+    if (deepest > kMostNested) refuse("it is nested {} deep", deepest);
   }
 
  private:
+  static constexpr const char* kMachine = "the machine";
+
   /// Control characters could change what a terminal shows.
-  static std::string printable(std::string text) {
-    if (text.size() > kMostText) text.resize(kMostText);
+  std::string printable(std::string text, std::string_view key, std::string_view where) const {
+    if (text.size() > kMostText)
+      refuse("'{}' of {} has {} bytes; expected at most {}", key, where, text.size(), kMostText);
     std::ranges::replace_if(
         text, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, '?');
     return text;
@@ -91,13 +118,7 @@ Json case_of(const ReportRow& row) {
 Report read_report(std::string_view text, const std::string& name) {
   const Reader reader(name);
   if (text.size() > kMostBytes) reader.refuse("it has {} bytes; expected at most {}", text.size(), kMostBytes);
-  // Parsing counts brackets first: nested deeply, they would only take memory.
-  int depth = 0, deepest = 0;
-  for (const char c : text) {
-    depth += (c == '[' || c == '{') - (c == ']' || c == '}');
-    deepest = std::max(deepest, depth);
-  }
-  if (deepest > 1000) reader.refuse("it is nested {} deep", deepest);
+  reader.check_structure(text);
   const Json json = Json::parse(text, nullptr, false);
   if (json.is_discarded()) reader.refuse("it is no JSON");
   const Json& schema = reader.member(json, "schema", "the file");
@@ -148,22 +169,27 @@ std::optional<double> Comparison::worst_percent() const {
 
 Comparison compare(const Report& before, const Report& after) {
   Comparison result;
-  const auto value_of = [](const Report& report, const std::string& key) {
-    const auto found = std::ranges::find(report.machine, key, [](const auto& entry) { return entry.first; });
-    return found == report.machine.end() ? std::string() : found->second;
+  const std::map<std::string, std::string> was(before.machine.begin(), before.machine.end()),
+      is(after.machine.begin(), after.machine.end());
+  const auto value_of = [](const std::map<std::string, std::string>& machine, const std::string& key) {
+    const auto found = machine.find(key);
+    return found == machine.end() ? std::string() : found->second;
   };
   for (const auto& [key, value] : before.machine)
-    if (const std::string now = value_of(after, key); now != value) result.machine.push_back({key, value, now});
+    if (const std::string now = value_of(is, key); now != value) result.machine.push_back({key, value, now});
   for (const auto& [key, value] : after.machine)
-    if (value_of(before, key).empty() && !value.empty()) result.machine.push_back({key, "", value});
+    if (value_of(was, key).empty() && !value.empty()) result.machine.push_back({key, "", value});
+  std::map<decltype(ReportRow().case_key()), std::queue<size_t>> waiting;  // rows of `after` that have no partner yet
+  for (size_t at = 0; at < after.rows.size(); ++at) waiting[after.rows[at].case_key()].push(at);
   std::vector<bool> used(after.rows.size());
   for (const ReportRow& row : before.rows) {
-    size_t at = 0;
-    while (at < after.rows.size() && (used[at] || !after.rows[at].same_case(row))) ++at;
-    if (at == after.rows.size()) {
+    const auto found = waiting.find(row.case_key());
+    if (found == waiting.end() || found->second.empty()) {
       result.only_before.push_back(row);
       continue;
     }
+    const size_t at = found->second.front();
+    found->second.pop();
     used[at] = true;
     result.cases.push_back({row, after.rows[at], verdict_of(row, after.rows[at])});
   }

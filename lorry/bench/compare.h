@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -16,11 +17,8 @@ struct ReportRow {
   std::string suite, name, implementation, device, dtype;
   double median_us = 0, min_us = 0, p90_us = 0;
 
-  /// Whether both measure the same case.
-  bool same_case(const ReportRow& other) const {
-    return suite == other.suite && name == other.name && implementation == other.implementation &&
-           device == other.device && dtype == other.dtype;
-  }
+  /// What is equal of two rows that measure the same case.
+  auto case_key() const { return std::tie(suite, name, implementation, device, dtype); }
 };
 struct Report {
   std::vector<std::pair<std::string, std::string>> machine;  ///< names, those of nested ones joined by dots, and values

@@ -23,10 +23,10 @@ namespace lorry::bench::lessons {
 /// What this device was measured to reach, per microsecond. A rate that was not measured is missing or 0.
 struct Ceilings {
   double copy_bytes = 0;                ///< a microsecond, read and written by a large copy within the device's memory
-  std::map<std::string, double> flops;  ///< of a large square product, by dtype
+  std::map<std::string, double> flops;  ///< of a large square product, by dtype; and "tf32"
   double call_us = 0;                   ///< microseconds of the smallest call: one element, in place
   double to_device_bytes = 0, to_host_bytes = 0;  ///< between pinned host memory and a GPU
-  std::string error = {};                         ///< why a rate is missing: the device's memory was too small
+  std::string error = {};                         ///< why the rates are missing: the device's memory was too small
 };
 
 /// A figure beside the times.
@@ -96,8 +96,8 @@ struct Lesson {
 struct Settings {
   Device device;
   double seconds = 0.15;  ///< how long each way is sampled
-  /// The command that starts this program as a child process for an experiment; the experiment's name and the device
-  /// follow. Empty: experiments that need a process of their own are left out.
+  /// The command that starts this program as a child process for an experiment; the experiment's name, the device and
+  /// the number of threads follow. Empty: experiments that need a process of their own are left out.
   std::vector<std::string> child = {};
 };
 
@@ -114,8 +114,8 @@ struct Entry {
 /// The lessons in the order of their numbers: 0, 1, ...
 std::span<const Entry> table();
 
-/// Measures the ceilings that the lessons refer to. Takes a few seconds. A rate that needs more memory than there is
-/// stays 0, and Ceilings::error says so.
+/// Measures the ceilings that the lessons refer to. Takes a few seconds. If there is too little memory for it,
+/// call_us is known but no rate, and Ceilings::error says so.
 Ceilings measure_ceilings(const Settings& settings);
 
 /// Runs a lesson. An error inside it, such as OutOfMemory, becomes Lesson::error.

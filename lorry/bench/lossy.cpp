@@ -26,10 +26,9 @@ void add_schemes(MemoryCases& suite, const Tensor& x) {
     const Quantized q = quantize(x, scheme);
     const bool reads_twice = scheme.scaled || scheme.kind < QuantScheme::block8;
     const std::string how = fmt::format("{} {}", to_string(scheme), name(x.dtype()));
-    suite.add(("quantize " + how).c_str(), x.dtype(), (reads_twice ? 2 : 1) * x.nbytes() + q.nbytes(),
+    suite.add("quantize " + how, x.dtype(), (reads_twice ? 2 : 1) * x.nbytes() + q.nbytes(),
               [&] { do_not_optimize(quantize(x, scheme)); });
-    suite.add(("dequantize " + how).c_str(), x.dtype(), x.nbytes() + q.nbytes(),
-              [&] { do_not_optimize(dequantize(q)); });
+    suite.add("dequantize " + how, x.dtype(), x.nbytes() + q.nbytes(), [&] { do_not_optimize(dequantize(q)); });
   }
 }
 

@@ -57,7 +57,7 @@ void square_products(std::vector<Result>& rows, const Filter& filter) {
                              {"bf16", kBF16, Precision::full}};
   for (const Kind& kind : kKinds) {
     if (!gpu && (kind.precision == Precision::tf32 || kind.dtype == kF16)) continue;  // CPUs have no hardware for it
-    set_matmul_precision(kind.precision);
+    const MatmulPrecisionScope precision(kind.precision);
     for (const int64_t n : gpu ? kGpuSizes : kCpuSizes) {
       const std::string name = fmt::format("matmul {0} x {0} x {0} {1}", n, kind.name);
       if (!filter(name)) continue;
@@ -128,10 +128,8 @@ void decoding_products(std::vector<Result>& rows, const Filter& filter) {
 std::vector<Result> matmul_suite(const Filter& filter) {
   const NoGrad no_grad;
   std::vector<Result> rows;
-  const Precision before = matmul_precision();
   const bool tuning = matmul_tuning();
   square_products(rows, filter);
-  set_matmul_precision(before);
   if (!default_device().is_cpu()) gpt2_products(rows, filter);  // takes too long on a CPU
   set_matmul_tuning(tuning);
   decoding_products(rows, filter);

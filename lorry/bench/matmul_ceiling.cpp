@@ -37,7 +37,7 @@ double quantile(std::vector<double> samples, double share) {
 }
 
 void measure(const std::string& name, const Kind& kind, int64_t size, Stream stream, std::vector<Result>& results) {
-  set_matmul_precision(kind.precision);
+  const MatmulPrecisionScope precision(kind.precision);
   const Options options{kind.dtype, stream.device};
   const Tensor a = randn({size, size}, options), b = randn({size, size}, options), out = empty({size, size}, options);
   const double flops = 2.0 * static_cast<double>(size) * static_cast<double>(size) * static_cast<double>(size);
@@ -97,7 +97,6 @@ std::vector<Result> matmul_ceiling_suite(const Filter& filter) {
   require<DeviceError>(!device.is_cpu(), "bench: matmul_ceiling compares with cuBLASLt; got device {}; expected a GPU",
                        device);
   const NoGrad no_grad;
-  const Precision precision = matmul_precision();
   const bool tuning = matmul_tuning();
   const OwnedStream stream(device);
   const StreamScope scope(stream);
@@ -106,7 +105,6 @@ std::vector<Result> matmul_ceiling_suite(const Filter& filter) {
     for (const int64_t size : kSizes)
       if (const std::string name = fmt::format("{0}x{0}x{0}", size); filter(fmt::format("{} {}", name, kind.name)))
         measure(name, kind, size, stream, results);
-  set_matmul_precision(precision);
   set_matmul_tuning(tuning);
   return results;
 }

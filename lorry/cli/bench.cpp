@@ -1,6 +1,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
@@ -10,7 +11,7 @@
 #include "lorry/bench/plot.h"
 #include "lorry/bench/plot_results.h"
 #include "lorry/bench/replay.h"
-#include "lorry/cli/checks.h"
+#include "lorry/cli/case_filter.h"
 #include "lorry/cli/commands.h"
 #include "lorry/cli/compare.h"
 #include "lorry/cli/output.h"
@@ -66,13 +67,7 @@ void print_report(const std::vector<Result>& results, const Table& table) {
                   duration_text(result.time.median_us));
 }
 
-/// cases: the name of every case that the suite has is added to it, in quotes.
-std::vector<Result> run_suite(const std::string& name, const BenchOptions& options, std::vector<std::string>& cases) {
-  const bench::Filter filter = [&](const std::string& label) {
-    const std::string quoted = fmt::format("'{}'", label);
-    if (std::ranges::find(cases, quoted) == cases.end()) cases.push_back(quoted);
-    return label.find(options.filter) != std::string::npos;
-  };
+std::vector<Result> run_suite(const std::string& name, const BenchOptions& options, const bench::Filter& filter) {
   if (options.optim_memory.given()) return bench::optim_memory_suite(filter, options.optim_memory);
   if (name == "generate") return bench::generate_suite(filter, options.replay.executions);
   if (options.replay.given()) return bench::replay_suite(filter, options.replay);
@@ -92,18 +87,17 @@ int run_bench(const BenchOptions& options, const CommonOptions& common) {
                    options.plot);
   const Table table{common.json, options.plot};
   std::vector<Result> all;
-  std::vector<std::string> cases;
+  CaseFilter filter(options.filter);
   for (const std::string& suite : options.suites) {
     if (!common.quiet) fmt::print(stderr, "measuring {}\n", suite);
-    const std::vector<Result> results = run_suite(suite, options, cases);
+    const std::vector<Result> results = run_suite(suite, options, std::ref(filter));
     if (options.optim_memory.report)
       print_report(results, table);
     else
       for (const size_t width = name_width(results, 24); const Result& result : results) print(table, result, width);
     all.insert(all.end(), results.begin(), results.end());
   }
-  require<ValueError>(!all.empty(), "bench: no case contains '{}'; expected a part of {}", options.filter,
-                      listed(cases));
+  if (all.empty()) filter.refuse();
   write_json(common.json, bench::report(all));
   if (!options.plot.empty()) {
     const std::optional<std::string> svg = bench::plot_results(all);

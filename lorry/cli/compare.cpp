@@ -8,6 +8,7 @@
 
 #include "lorry/base/units.h"
 #include "lorry/bench/compare.h"
+#include "lorry/cli/case_filter.h"
 #include "lorry/cli/output.h"
 #include "lorry/cli/report.h"
 #include "lorry/io/file.h"
@@ -47,11 +48,12 @@ void print(const Table& table, const bench::Comparison& comparison) {
 
 int run_compare(const BenchOptions& options, const CommonOptions& common) {
   require_writable(common.json);
-  const bench::Report before = report_in(options.compare[0]), after = report_in(options.compare[1]);
-  bench::Comparison comparison = bench::compare(before, after);
-  std::erase_if(comparison.cases, [&](const bench::ComparedCase& each) {
-    return each.before.name.find(options.filter) == std::string::npos;
-  });
+  bench::Report before = report_in(options.compare[0]), after = report_in(options.compare[1]);
+  CaseFilter filter(options.filter);
+  for (bench::Report* report : {&before, &after})
+    std::erase_if(report->rows, [&](const bench::ReportRow& row) { return !filter(row.name); });
+  if (before.rows.empty() && after.rows.empty()) filter.refuse();
+  const bench::Comparison comparison = bench::compare(before, after);
   const Table table{common.json};
   print(table, comparison);
   write_json(common.json, bench::to_json(comparison));

@@ -495,13 +495,13 @@ void explain(const CLI::App& app, const CLI::ParseError& error) {
 
 }  // namespace
 
-std::variant<Arguments, int> parse(int argc, const char* const* argv) {
+std::variant<Arguments, int> parse(int argc, const char* const* argv, const CommonOptions& common) {
   CLI::App app("Lorry: a C++20 tensor runtime that trains and runs a small GPT.", "lorry");
   app.set_version_flag("--version", std::string("lorry ") + bench::kVersion);
   app.require_subcommand(1);
   app.formatter(std::make_shared<HelpFormatter>());
 
-  Arguments arguments;
+  Arguments arguments{.common = common, .command = {}};
   InfoOptions info;
   TrainOptions train;
   GenerateOptions generate;

@@ -113,7 +113,7 @@ struct Arguments {
 inline constexpr int kWrongUsage = 2;
 
 /// Parses a command line. Returns an exit status if there is nothing to run: 0 after --help and --version; 2 after
-/// wrong usage, which has been explained on standard error.
-std::variant<Arguments, int> parse(int argc, const char* const* argv);
+/// wrong usage, which has been explained on standard error. common: the values of common flags that are not given.
+std::variant<Arguments, int> parse(int argc, const char* const* argv, const CommonOptions& common = {});
 
 }  // namespace lorry::cli

@@ -47,7 +47,13 @@ void add_profile(CLI::App& app, ProfileOptions& o) {
   app.add_option("--rows", o.rows, "Rows of each table; default 20")->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
   app.add_option("--max-spans", o.max_spans,
                  "Calls that are recorded at most; later ones make the diagnosis incomplete")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 31));
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 28));
+  app.callback([&app] {
+    for (const char* file : {"--trace", "--report", "--memory-plot", "--json"})
+      if (app.count(file) && app.get_option(file)->as<std::string>() == "-")
+        throw CLI::ValidationError(file,
+                                   "cannot be -; expected a file, because the command that is profiled prints there");
+  });
 }
 
 int words_before_command(int argc, const char* const* argv) {
@@ -67,7 +73,9 @@ std::variant<Arguments, int> parse_profile(Arguments arguments, ProfileOptions p
   std::vector<const char*> words{argv[0]};
   words.insert(words.end(), argv + own + 1, argv + argc);
   if (std::string_view(words[1]) == "profile") return refuse("a profile cannot be profiled");
-  std::variant<Arguments, int> inner = parse(static_cast<int>(words.size()), words.data());
+  CommonOptions common = arguments.common;
+  common.json.clear();  // the figures of the profile
+  std::variant<Arguments, int> inner = parse(static_cast<int>(words.size()), words.data(), common);
   if (const int* status = std::get_if<int>(&inner)) return *status;
   if (profile.apply || profile.apply_all)
     if (const std::string why = why_not_applied(std::get<Arguments>(inner), words[1]); !why.empty()) return refuse(why);

@@ -12,9 +12,9 @@
 #include "lorry/cli/apply.h"
 #include "lorry/cli/commands.h"
 #include "lorry/cli/output.h"
-#include "lorry/cli/profile_page.h"
 #include "lorry/profile/chrome_trace.h"
 #include "lorry/profile/memory_timeline.h"
+#include "lorry/profile/page.h"
 #include "lorry/profile/session.h"
 #include "lorry/profile/table.h"
 
@@ -58,8 +58,14 @@ std::string json_of(const profile::Recording& recording, const profile::Report& 
 std::optional<profile::Trial> apply(const ProfileOptions& options, const CommonOptions& common, const Table& out) {
   const auto& train = std::get<TrainOptions>(options.command->command);
   if (!common.quiet) fmt::print(stderr, "trying cures: each is measured for a few seconds\n");
-  profile::Trial trial = try_cures(train, options.apply_all);
-  out.print("\n{}", profile::to_string(trial));
+  std::optional<profile::Trial> trial;
+  try {
+    trial = try_cures(train, options.apply_all);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "lorry: profile: the cures cannot be tried: {}\n", error.what());
+    return std::nullopt;
+  }
+  out.print("\n{}", profile::to_string(*trial));
   return trial;
 }
 

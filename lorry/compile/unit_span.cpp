@@ -53,38 +53,33 @@ bool is_used_outside(const Graph& graph, const Unit& unit, int32_t value) {
   return false;
 }
 
-int64_t bytes_in_memory(const Layout& layout, DType dtype) {
-  int64_t count = 1;
-  for (int d = 0; d < layout.rank; ++d)
-    count *= layout.strides[d] == 0 ? std::min<int64_t>(layout.sizes[d], 1) : layout.sizes[d];
-  return count * size_of(dtype);
-}
-
 }  // namespace
 
 door::Cost cost_of(const Graph& graph, const Unit& unit) {
   door::Cost total;
+  int64_t most = -1;
   for (const int32_t n : unit.nodes) {
     const door::Cost cost = cost_of(graph, graph.nodes[static_cast<size_t>(n)]);
+    if (unit.nodes.size() == 1) return cost;
+    if (cost.flops > most) most = cost.flops, total.dtype = cost.dtype;  // of the product, where there is one
     total.flops += cost.flops;
-    if (unit.nodes.size() == 1) total.bytes = cost.bytes;
   }
-  if (unit.nodes.size() == 1) return total;
   std::set<int32_t> inside, read;
   for (const int32_t n : unit.nodes)
     for (const int32_t v : graph.nodes[static_cast<size_t>(n)].results) inside.insert(v);
   for (const int32_t n : unit.nodes)
     for (const Argument& x : graph.nodes[static_cast<size_t>(n)].arguments)
       if (x.kind == Argument::value && !inside.contains(x.value_index) && read.insert(x.value_index).second)
-        total.bytes += bytes_in_memory(x.window.layout, x.dtype);
+        total.bytes += door::bytes_in_memory(on_meta(x));
   std::vector<int32_t> written = unit.outputs;
   if (written.empty())  // units that the library runs do not list theirs
     for (const int32_t v : inside)
       if (v >= 0 && is_used_outside(graph, unit, v)) written.push_back(v);
-  for (const int32_t v : written)
-    if (v >= 0)
-      total.bytes +=
-          bytes_in_memory(graph.values[static_cast<size_t>(v)].layout, graph.values[static_cast<size_t>(v)].dtype);
+  for (const int32_t v : written) {
+    if (v < 0) continue;
+    const Value& value = graph.values[static_cast<size_t>(v)];
+    total.bytes += door::bytes_in_memory(on_meta(value.layout, value.dtype));
+  }
   return total;
 }
 
@@ -97,8 +92,7 @@ void describe(const Graph& graph, const Unit& unit, SpanDescription& to) {
     if (to.frames.empty()) to.frames = node.frames;
   }
   if (unit.nodes.size() > kNamed) to.name += fmt::format("+{} more", unit.nodes.size() - kNamed);
-  const door::Cost cost = cost_of(graph, unit);
-  to.bytes = cost.bytes, to.flops = cost.flops;
+  to.cost = cost_of(graph, unit);
 }
 
 }  // namespace lorry::compiler

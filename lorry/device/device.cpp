@@ -42,6 +42,7 @@ void copy_on_host(void* to, Device, const void* from, Device, int64_t bytes, Str
 class HostWork final : public WorkGraph {
  public:
   void finish() override { recording_.reset(); }
+  void ended(const SpanCost& cost) noexcept override { calls_.note_cost(cost); }
   void launch(Stream) override { calls_.run(); }
   int64_t nodes() const override { return static_cast<int64_t>(calls_.size()); }
   int64_t bytes() const override { return calls_.bytes(); }

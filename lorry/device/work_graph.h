@@ -15,7 +15,8 @@
 
 namespace lorry::device {
 
-class WorkGraph {
+/// While it captures it may hear what calls cost, and then knows that of the launches of each.
+class WorkGraph : public CostHearer {
  public:
   virtual ~WorkGraph() = default;
   /// Ends the capture and prepares the launches. Throws CudaError if the captured work does not form a graph, and if

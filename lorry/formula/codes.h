@@ -8,6 +8,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <type_traits>
 
 #include "lorry/base/macros.h"
 #include "lorry/formula/code_format.h"
@@ -15,7 +16,7 @@
 namespace lorry::formula {
 
 /// The signed byte nearest to ratio + zero_point, where ratio is x / scale; the two are added after rounding. What no
-/// byte can hold becomes -128 or 127. A NaN becomes the zero point.
+/// byte can hold becomes -128 or 127. A NaN becomes the zero point. zero_point: from -128 to 127.
 LORRY_INLINE int32_t int8_code(float ratio, int32_t zero_point) {
   constexpr float kFar = 512;          // beyond it, every zero point gives the first or the last code
   constexpr float kRound = 0x1.8p23f;  // a sum with it has no bits behind the point
@@ -75,17 +76,9 @@ using E4M3 = Float8Code<4, 3, std::bit_cast<uint32_t>(448.0f), 0x7e>;
 /// 61440 lies in the middle between the largest number and the next power of two, and rounds to the latter.
 using E5M2 = Float8Code<5, 2, std::bit_cast<uint32_t>(61440.0f), 0x7c>;
 
-/// Calls f with the type of a float format: E4M3 or E5M2.
+/// The code of a float format.
 template <CodeFormat kFormat>
-struct Float8Of;
-template <>
-struct Float8Of<CodeFormat::e4m3> {
-  using Type = E4M3;
-};
-template <>
-struct Float8Of<CodeFormat::e5m2> {
-  using Type = E5M2;
-};
+using Float8Of = std::conditional_t<kFormat == CodeFormat::e4m3, E4M3, E5M2>;
 
 /// x as the code of a format. inverse: 1 / scale. int8 codes are the low byte.
 template <CodeFormat kFormat>
@@ -93,7 +86,7 @@ LORRY_INLINE uint32_t encode(float x, float inverse, [[maybe_unused]] int32_t ze
   if constexpr (kFormat == CodeFormat::int8)
     return static_cast<uint32_t>(int8_code(x * inverse, zero_point)) & 0xffu;
   else
-    return Float8Of<kFormat>::Type::encode(x * inverse);
+    return Float8Of<kFormat>::encode(x * inverse);
 }
 
 /// The number of a code.
@@ -102,7 +95,7 @@ LORRY_INLINE float decode(uint32_t code, float scale, [[maybe_unused]] int32_t z
   if constexpr (kFormat == CodeFormat::int8)
     return int8_value(static_cast<int8_t>(code), zero_point, scale);
   else
-    return Float8Of<kFormat>::Type::decode(code) * scale;
+    return Float8Of<kFormat>::decode(code) * scale;
 }
 
 /// The largest number of a format: what the largest magnitude of a tensor is scaled to.

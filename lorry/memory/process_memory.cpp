@@ -144,7 +144,24 @@ int64_t resource_limit(decltype(RLIMIT_AS) which) {
   return static_cast<int64_t>(std::min<rlim_t>(limit.rlim_cur, INT64_MAX));
 }
 
+/// Pages of this process.
+struct ProcessPages {
+  int64_t resident = 0;
+  int64_t of_files = 0;  ///< resident ones of files and shared memory
+};
+ProcessPages process_pages(const std::string& root) {
+  const std::string text = contents(root + "/proc/self/statm");
+  int64_t pages[3] = {};  // of address space, resident, of files
+  for (size_t at = 0, k = 0; k < 3 && at < text.size(); ++k) {
+    pages[k] = number(std::string_view(text).substr(at)).value_or(0);
+    at = std::min(text.find(' ', at), text.size() - 1) + 1;
+  }
+  return {pages[1], pages[2]};
+}
+
 }  // namespace
+
+int64_t process_memory_resident(const std::string& root) { return process_pages(root).resident * page_size(); }
 
 int64_t process_memory_limit(const std::string& root) {
   int64_t limit = std::min({machine_memory(root), resource_limit(RLIMIT_AS), resource_limit(RLIMIT_DATA)});
@@ -155,14 +172,8 @@ int64_t process_memory_limit(const std::string& root) {
 }
 
 int64_t process_memory_available(int64_t reserved, const std::string& root) {
-  // Pages of address space, resident pages, and how many of those belong to files and shared memory.
-  const std::string own = contents(root + "/proc/self/statm");
-  int64_t pages[3] = {};
-  for (size_t at = 0, k = 0; k < 3 && at < own.size(); ++k) {
-    pages[k] = number(std::string_view(own).substr(at)).value_or(0);
-    at = std::min(own.find(' ', at), own.size() - 1) + 1;
-  }
-  const int64_t untouched = std::max<int64_t>(0, reserved - (pages[1] - pages[2]) * page_size());
+  const ProcessPages pages = process_pages(root);
+  const int64_t untouched = std::max<int64_t>(0, reserved - (pages.resident - pages.of_files) * page_size());
 
   const std::string machine = contents(root + "/proc/meminfo");
   const int64_t swap = field(machine, "SwapFree:").value_or(0) * 1024;

@@ -17,4 +17,7 @@ int64_t process_memory_limit(const std::string& root = "");
 /// process may use.
 int64_t process_memory_available(int64_t reserved, const std::string& root = "");
 
+/// The bytes of this process that are in memory (its resident set). 0 where /proc cannot be read.
+int64_t process_memory_resident(const std::string& root = "");
+
 }  // namespace lorry::memory

@@ -61,6 +61,17 @@ const Tensor& baddbmm_out(const Tensor& out, const Tensor& c, const Tensor& a, c
 /// computes in full; other dtypes are not concerned.
 void set_matmul_precision(Precision precision);
 Precision matmul_precision();
+/// Sets the precision for a scope.
+class MatmulPrecisionScope {
+ public:
+  explicit MatmulPrecisionScope(Precision precision) : before_(matmul_precision()) { set_matmul_precision(precision); }
+  ~MatmulPrecisionScope() { set_matmul_precision(before_); }
+  MatmulPrecisionScope(const MatmulPrecisionScope&) = delete;
+  MatmulPrecisionScope& operator=(const MatmulPrecisionScope&) = delete;
+
+ private:
+  const Precision before_;
+};
 
 /// On: the first product of each shape on a GPU times the library's best few algorithms and keeps the fastest, which
 /// waits for the device once a shape (never inside a capture). What is fastest by a hair may differ from run to run,

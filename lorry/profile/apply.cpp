@@ -47,7 +47,7 @@ class Trials {
       if (x.gain_ns > largest) largest = x.gain_ns, tried.what = x.what, tried.path = x.path, tried.line = x.line;
     }
     if (tried.findings == 0 && !options_.everything) return;
-    measure(tried, 1, [&] { return std::pair(step_, cure.make()); });
+    measure(tried, [&] { return Measured{step_, cure.make(), 1}; });
     to.push_back(std::move(tried));
   }
   /// A cure of the calls that one finding is about.
@@ -55,20 +55,25 @@ class Trials {
            std::vector<TriedCure>& to) const {
     TriedCure tried{.kind = x.kind, .what = x.what, .cure = cure, .path = x.path, .line = x.line, .findings = 1};
     tried.predicted_us = x.gain_ns / 1000 / steps_;
-    measure(tried, static_cast<double>(x.count) / steps_, [&] {
+    measure(tried, [&] {
       std::optional<CallPair> pair = calls(program_, x);
       if (!pair) raise_as<ValueError>("apply", "the recorded calls cannot be made again from what was recorded");
-      return std::pair(std::move(pair->now), std::move(pair->then));
+      const double times = static_cast<double>(x.count) / static_cast<double>(pair->count) / steps_;
+      return Measured{std::move(pair->now), std::move(pair->then), times};
     });
     to.push_back(std::move(tried));
   }
 
  private:
-  /// times: how often a step has what make() returns.
+  struct Measured {
+    std::function<void()> now, then;
+    double times;  ///< how often a step has them
+  };
+  /// make() returns a Measured.
   template <class Make>
-  void measure(TriedCure& tried, double times, const Make& make) const {
+  void measure(TriedCure& tried, const Make& make) const {
     try {
-      const auto [now, then] = make();
+      const auto [now, then, times] = make();
       for (int64_t i = 0; i < options_.warm_up; ++i) then();
       const PairResult r = benchmark_pair(
           now, then, {.warmup_s = 0.1 * options_.seconds, .total_s = options_.seconds, .device = options_.device});
@@ -133,7 +138,6 @@ std::string to_string(const Trial& trial) {
   for (const TriedCure& x : trial.cures) width = std::max(width, x.cure.size());
   std::string text = fmt::format("{:<{}} {:<10} {:>10} {:>10} {:>10} {:>10} {:>6}\n", "cure", width, "for", "now",
                                  "then", "predicted", "achieved", "ratio");
-  const auto gain = [](double us) { return us < 0 ? "-" + duration_text(-us) : duration_text(us); };
   for (const TriedCure& x : trial.cures) {
     text += fmt::format("{:<{}} {:<10}", x.cure, width, name(x.kind));
     if (!x.failed.empty()) {
@@ -141,7 +145,7 @@ std::string to_string(const Trial& trial) {
       continue;
     }
     text += fmt::format(" {:>10} {:>10} {:>10} {:>10} {:>6}\n", duration_text(x.now_us), duration_text(x.then_us),
-                        x.findings > 0 ? gain(x.predicted_us) : "-", gain(x.achieved_us),
+                        x.findings > 0 ? duration_text(x.predicted_us) : "-", duration_text(x.achieved_us),
                         x.predicted_us > 0 ? fmt::format("{:.2f}", x.ratio()) : "-");
     if (!x.line.empty() || !x.path.empty()) text += fmt::format("  {} {}\n", x.line, x.path);
   }

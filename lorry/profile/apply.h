@@ -9,7 +9,7 @@
 // step as it is and the step as cured are measured side by side:
 //   fuse       the compiled step (lorry::compile)
 //   graph      the captured step (replay::Graph)
-//   foreach    the operators of the recorded loop over tensors of the same sizes: as a loop, and as one call
+//   foreach    the operators of the first recorded loop over tensors of the same sizes: as a loop, and as one call
 //   pageable   the recorded copies from or to pageable memory, and the same with pinned memory
 //   optimizer  the step with another Execution, for callers that supply it as a Cure
 

@@ -36,6 +36,9 @@ Device device_of(const OperandList& list) {
   return kCPU;
 }
 
+/// Of a SpanCost; f32 if unknown.
+DType dtype_of(uint8_t number) { return number < kDTypeCount ? static_cast<DType>(number) : kF32; }
+
 /// Gives each number of a list an index of the recording.
 template <class List, class Texts>
 std::vector<int32_t> translated(const List& list, Texts& texts) {
@@ -45,14 +48,6 @@ std::vector<int32_t> translated(const List& list, Texts& texts) {
 }
 
 }  // namespace
-
-PartRecord Recording::origin_of(const DeviceRecord& work) const {
-  if (work.span == kNone) return {};
-  const SpanRecord& span = spans[static_cast<size_t>(work.span)];
-  if (work.replayed != kNone && span.parts != kNone)
-    return part_lists[static_cast<size_t>(span.parts)][static_cast<size_t>(work.replayed)];
-  return {span.name, span.path, span.line, 1, span.bytes, span.flops};
-}
 
 int32_t Assembly::Texts::operator()(const std::string& text) {
   if (text.empty()) return 0;
@@ -91,7 +86,7 @@ void Assembly::add_spans(const ThreadLog& log, Numbers& numbers, int32_t thread)
     span.device = s.operands != 0 ? device_of(log.operand_lists[s.operands]) : kCPU;
     const bool has_parts = s.kind == SpanKind::replay && s.origin_or_parts != 0;
     span.parts = has_parts ? numbers.first_parts + static_cast<int32_t>(s.origin_or_parts) : kNone;
-    span.bytes = s.bytes, span.flops = s.flops;
+    span.bytes = s.bytes, span.flops = s.flops, span.dtype = dtype_of(s.dtype);
   });
 }
 
@@ -100,7 +95,7 @@ void Assembly::add(ThreadLog& log) {
   const auto thread = static_cast<int32_t>(made_.threads.size());
   made_.threads.push_back(log.thread);
   if (!log.has_left.load(std::memory_order_acquire)) {
-    made_.threads.back().end = made_.duration, made_.threads.back().cpu_ns = 0;
+    made_.threads.back().cpu_ns = 0;
     made_.incomplete.push_back(
         fmt::format("thread {} was still recorded when the session ended: what it did at last is "
                     "missing",
@@ -119,7 +114,7 @@ void Assembly::add(ThreadLog& log) {
     std::vector<PartRecord>& list = made_.part_lists.emplace_back();
     for (const LoggedPart& x : parts) {
       const auto [path, line] = numbers.places[x.place];
-      list.push_back({numbers.names[x.name], path, line, x.nodes, x.bytes, x.flops});
+      list.push_back({numbers.names[x.name], path, line, x.nodes, x.cost.bytes, x.cost.flops, dtype_of(x.cost.dtype)});
     }
   }
   numbers.first_storage = static_cast<int32_t>(made_.storages.size());
@@ -128,8 +123,8 @@ void Assembly::add(ThreadLog& log) {
   log.storages.for_each([&](uint64_t id) { made_.storages.push_back(id); });
   log.waits.for_each([&](const LoggedWait& w) {
     const auto [path, line] = numbers.places[w.place];
-    made_.waits.push_back({scale_.since_start(w.begin), scale_.since_start(w.end), thread, w.why,
-                           span_of(numbers, w.span), numbers.names[w.name], numbers.names[w.text], path, line});
+    made_.waits.push_back({scale_.since_start(w.begin), scale_.since_start(w.end), thread, span_of(numbers, w.span),
+                           numbers.names[w.name], numbers.names[w.text], path, line});
   });
   log.gaps.for_each([&](const LoggedGap& g) {
     const int64_t begin = scale_.since_start(g.begin), end = scale_.since_start(g.end);

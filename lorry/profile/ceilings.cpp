@@ -1,4 +1,5 @@
 #include "lorry/profile/ceilings.h"
+#include "lorry/base/units.h"
 
 #include <algorithm>
 #include <ctime>
@@ -81,26 +82,15 @@ double matmul_rate(Device device, DType dtype, Generator& random) {
   return best;
 }
 
-class PrecisionScope {
- public:
-  explicit PrecisionScope(Precision precision) : before_(matmul_precision()) { set_matmul_precision(precision); }
-  ~PrecisionScope() { set_matmul_precision(before_); }
-  PrecisionScope(const PrecisionScope&) = delete;
-  PrecisionScope& operator=(const PrecisionScope&) = delete;
-
- private:
-  const Precision before_;
-};
-
 void measure_products(Ceilings& found) {
   const Device device = found.device;
   Generator random;
-  const PrecisionScope full_precision(Precision::full);
+  const MatmulPrecisionScope full_precision(Precision::full);
   for (const DType dtype : {kF64, kF32, kBF16}) found.matmul_flops_per_s[dtype] = matmul_rate(device, dtype, random);
   if (device.is_cpu()) return;
   found.matmul_flops_per_s[kF16] = matmul_rate(device, kF16, random);
   if (device::info(device).compute_major < 8) return;
-  const PrecisionScope tensor_cores(Precision::tf32);
+  const MatmulPrecisionScope tensor_cores(Precision::tf32);
   found.tf32_flops_per_s = matmul_rate(device, kF32, random);
 }
 
@@ -137,15 +127,6 @@ void measure_starts(Ceilings& found) {
     stream.synchronize();
   });
 #endif
-}
-
-std::string utc_now() {
-  const std::time_t seconds = std::time(nullptr);
-  std::tm utc{};
-  gmtime_r(&seconds, &utc);
-  char text[sizeof "2000-01-01T00:00:00Z"];
-  std::strftime(text, sizeof text, "%FT%TZ", &utc);
-  return text;
 }
 
 Ceilings measure(Device device) {

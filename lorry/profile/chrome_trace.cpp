@@ -99,16 +99,7 @@ class Lanes {
   std::vector<int64_t> ends_;
 };
 
-const char* category(SpanKind kind) {
-  switch (kind) {
-    case SpanKind::scope:
-      return "user_annotation";
-    case SpanKind::wait:
-      return "cuda_sync";
-    default:
-      return "cpu_op";
-  }
-}
+const char* category(SpanKind kind) { return kind == SpanKind::scope ? "user_annotation" : "cpu_op"; }
 
 class Writer {
  public:

@@ -3,6 +3,8 @@
 // The clock of a session: the processor's counter, which is read in 8 ns, where a system's clock takes 20 and more.
 // Ticks are converted to nanoseconds afterwards, from two moments at which both clocks were read.
 
+#include <time.h>
+
 #include <chrono>
 #include <cstdint>
 #if defined(__x86_64__)
@@ -16,6 +18,13 @@ namespace lorry::profile {
 inline int64_t steady_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
       .count();
+}
+
+/// For how many nanoseconds this thread has run on a processor.
+inline int64_t thread_cpu_ns() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return int64_t{1'000'000'000} * time.tv_sec + time.tv_nsec;
 }
 
 namespace detail {

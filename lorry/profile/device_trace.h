@@ -23,17 +23,10 @@ struct TracedCall {
   RuntimeCall call;
   uint64_t system_thread = 0;
 };
-struct TracedWait {
-  int64_t begin = 0, end = 0;
-  uint32_t correlation = 0;
-  const char* of = "";  ///< what was waited for: "stream", "event", "device"
-};
-
 struct Traced {
   std::vector<std::string> names;
   std::vector<TracedWork> work;
   std::vector<TracedCall> calls;
-  std::vector<TracedWait> waits;
   /// Of launches: the driver's number, and the one that was pushed on their thread.
   std::vector<std::pair<uint32_t, uint64_t>> external;
   int64_t dropped = 0;                ///< records that CUPTI had no buffer for

@@ -51,7 +51,7 @@ void add_points(const ProgramView& p, Diagnosis& to) {
   std::map<std::string, RooflinePoint> points;
   for (const int32_t i : p.calls) {
     const SpanRecord& x = p.span(i);
-    if (x.flops == 0 || x.bytes == 0 || x.parts != kNone) continue;
+    if (x.flops == 0 || x.bytes == 0 || x.parts != kNone || x.device != p.device) continue;
     RooflinePoint& point = points[p.r.name_of(x)];
     point.name = p.r.name_of(x);
     point.bytes += static_cast<double>(x.bytes), point.flops += static_cast<double>(x.flops), point.ns += p.taken_ns(x);
@@ -109,8 +109,7 @@ Diagnosis diagnose(const Recording& recording, const DiagnoseOptions& options) {
   find_in_tensors(program, claims, findings);
   add_joinable_waits(made, findings);
   for (Finding& x : findings)
-    if (x.gain_ns >= options.least_gain * static_cast<double>(made.duration_ns) && x.gain_ns > 0)
-      made.findings.push_back(std::move(x));
+    if (x.gain_ns >= options.least_gain * made.times.total() && x.gain_ns > 0) made.findings.push_back(std::move(x));
   std::ranges::stable_sort(made.findings, std::greater<>(), &Finding::gain_ns);
   add_points(program, made);
   return made;
@@ -124,9 +123,13 @@ std::string to_string(const Diagnosis& d) {
   }
   const double whole = d.times.total();
   std::string text = fmt::format("regime: {} ({:.0f} % of {}); {}\n", name(d.regime), share(d.times[d.regime], whole),
-                                 time_text(d.duration_ns), meaning(d.regime));
-  text += fmt::format("  device {} ({}), busy {:.0f} % of the time\n", to_string(d.device), d.ceilings.name,
-                      share(static_cast<double>(d.busy_ns), static_cast<double>(d.duration_ns)));
+                                 time_text(whole), meaning(d.regime));
+  text += fmt::format("  device {} ({}), busy {:.0f} % of the time", to_string(d.device), d.ceilings.name,
+                      std::min(100.0, share(static_cast<double>(d.busy_ns), whole)));
+  const double recording = static_cast<double>(d.duration_ns) - whole;
+  if (recording > 0.05 * whole)
+    text += fmt::format("; recording took another {}, which is not counted", time_text(recording));
+  text += "\n";
   text += fmt::format("\n{:<24} {:>10} {:>10} {:>10} {:>10} {:>10}\n", "phase", "time", "overhead", "memory", "compute",
                       "waiting");
   for (const Phase& x : d.phases) {
@@ -143,8 +146,7 @@ std::string to_string(const Diagnosis& d) {
   size_t number = 0;
   for (const Finding& x : d.findings) {
     text += fmt::format("  {}. {} ({:.0f} %) {}{}\n     {}\n     {}\n", ++number, time_text(x.gain_ns),
-                        share(x.gain_ns, static_cast<double>(d.duration_ns)), name(x.kind), where(x.path, x.line),
-                        x.what, x.cure);
+                        share(x.gain_ns, whole), name(x.kind), where(x.path, x.line), x.what, x.cure);
   }
   if (d.findings.empty()) text += "\nno finding gains more than a few per cent\n";
   return text;
@@ -198,6 +200,7 @@ std::string to_svg(const Diagnosis& d) {
                 .bytes_per_s = d.ceilings.copy_bytes_per_s};
   for (const auto& [dtype, rate] : d.ceilings.matmul_flops_per_s)
     plot.roofs.push_back({std::string(lorry::name(dtype)), rate});
+  if (d.ceilings.tf32_flops_per_s > 0) plot.roofs.push_back({"tf32", d.ceilings.tf32_flops_per_s});
   double whole = 0;
   for (const RooflinePoint& x : d.points) whole += x.ns;
   for (const RooflinePoint& x : d.points)

@@ -106,9 +106,9 @@ struct Diagnosis {
   std::vector<std::string> incomplete = {};  ///< what is missing; then nothing below is filled in
   Device device = kCPU;                      ///< the one that did most of the work
   Ceilings ceilings = {};
-  int64_t duration_ns = 0;
-  int64_t busy_ns = 0;  ///< a GPU worked; on the CPU: time in calls
-  RegimeTimes times = {};
+  int64_t duration_ns = 0;  ///< of the session
+  int64_t busy_ns = 0;      ///< a GPU worked; on the CPU: time in calls
+  RegimeTimes times = {};   ///< of the program: without what recording took
   Regime regime{};
   std::vector<Phase> phases = {};
   std::vector<WaitReport> waits = {};
@@ -120,7 +120,7 @@ struct Diagnosis {
 
 /// What is compared, and what is left out.
 struct DiagnoseOptions {
-  /// A finding whose predicted gain is less than this share of the duration is left out.
+  /// A finding whose predicted gain is less than this share of the program's time is left out.
   double least_gain = 0.02;
   /// Ceilings to compare with; empty: those of the devices that worked, measured now if they are not known.
   std::vector<Ceilings> ceilings = {};

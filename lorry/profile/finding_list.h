@@ -10,6 +10,17 @@
 
 namespace lorry::profile {
 
+/// "block*.mlp" of "block3.mlp": layers of a model are one place. Of a path that has none, that path.
+inline std::string without_numbers(const std::string& path) {
+  std::string made;
+  for (const char c : path)
+    if (c < '0' || c > '9')
+      made += c;
+    else if (made.empty() || made.back() != '*')
+      made += '*';
+  return made;
+}
+
 class FindingList {
  public:
   explicit FindingList(const ProgramView& program) : p_(program) {}
@@ -17,8 +28,11 @@ class FindingList {
   /// The finding of this kind where the span was called, which counts one more.
   Finding& at(Finding::Kind kind, const SpanRecord& span, int64_t count = 1) {
     Finding& found = found_[{kind, p_.line(span) + "\n" + without_numbers(p_.path(span))}];
-    found.kind = kind, found.path = found.count == 0 ? p_.path(span) : without_numbers(p_.path(span)),
-    found.line = p_.line(span);
+    found.kind = kind, found.line = p_.line(span);
+    if (found.count == 0)
+      found.path = p_.path(span);
+    else if (found.path != p_.path(span))
+      found.path = without_numbers(p_.path(span));
     found.count += count;
     return found;
   }
@@ -28,17 +42,6 @@ class FindingList {
 
  private:
   const ProgramView& p_;
-  /// "block*.mlp" of "block3.mlp": layers of a model are one place.
-  static std::string without_numbers(const std::string& path) {
-    std::string made;
-    for (const char c : path)
-      if (c < '0' || c > '9')
-        made += c;
-      else if (made.empty() || made.back() != '*')
-        made += '*';
-    return made;
-  }
-
   std::map<std::tuple<Finding::Kind, std::string>, Finding> found_;
 };
 

@@ -7,12 +7,11 @@
 
 #include "lorry/base/units.h"
 #include "lorry/profile/finding_list.h"
+#include "lorry/profile/loops.h"
 
 namespace lorry::profile {
 namespace {
 
-constexpr size_t kLeastLoop = 8;        ///< tensors of a loop
-constexpr size_t kLongestBody = 12;     ///< calls for each tensor
 constexpr int64_t kLeastElements = 64;  ///< calls on single elements
 /// What foreach takes for each tensor of a list, in nanoseconds.
 constexpr double kForeachTensorNs = 25;
@@ -64,15 +63,11 @@ class Chains {
     if (list == nullptr) return;
     for (size_t i = 0; i < static_cast<size_t>(list->inputs); ++i) ++uses_[p_.storage(x, i)];
   }
-  const OperandRecord* output(const SpanRecord& x, uint64_t* storage = nullptr) const {
-    const OperandList* list = p_.operands(x);
-    if (list == nullptr || list->operands.size() <= static_cast<size_t>(list->inputs)) return nullptr;
-    const auto at = static_cast<size_t>(list->inputs);
-    if (storage != nullptr) *storage = p_.storage(x, at);
-    return &list->operands[at];
-  }
+  /// What a call of a chain writes.
+  const OperandRecord& made_by(const SpanRecord& x) const { return p_.operands(x)->operands[*p_.written(x)]; }
   bool can_begin(const SpanRecord& x) const {
-    return x.kind == SpanKind::call && (is_pointwise(x.op) || is_row_operator(x.op)) && output(x) != nullptr;
+    return x.kind == SpanKind::call && (is_pointwise(x.op) || is_row_operator(x.op)) && x.device == p_.device &&
+           p_.written(x).has_value();
   }
   /// Whether the program did something else for long between two calls.
   bool are_apart(const SpanRecord& x, const SpanRecord& y) const {
@@ -83,12 +78,12 @@ class Chains {
     if (chain_.empty() || !can_begin(x)) return false;
     const SpanRecord& last = p_.span(chain_.back());
     if (are_apart(last, x)) return false;
-    uint64_t written = 0;
-    const OperandRecord* made = output(last, &written);
-    if (made == nullptr || written == 0 || bytes_of(*made) < 4096) return false;
+    const uint64_t written = p_.written_storage(last);
+    const OperandRecord& made = made_by(last);
+    if (written == 0 || bytes_of(made) < 4096) return false;
     const OperandList* list = p_.operands(x);
     for (size_t i = 0; i < static_cast<size_t>(list->inputs); ++i)
-      if (p_.storage(x, i) == written && list->operands[i].sizes == made->sizes) return true;
+      if (p_.storage(x, i) == written && list->operands[i].sizes == made.sizes) return true;
     return false;
   }
   /// The length of what a chain repeats: a loop whose body reads its own result. A chain of another form has its size.
@@ -126,10 +121,9 @@ class Chains {
       taken += p_.taken_ns(x), moving += moving_ns(x);
       if (k < 6) names += (names.empty() ? "" : ", ") + std::string(lorry::name(x.op));
       if (k + 1 == chain.size()) break;
-      uint64_t storage = 0;
-      const OperandRecord* made = output(x, &storage);
       // What nobody else reads is neither written nor read again; else it is only not read again here.
-      saved_bytes += static_cast<double>(bytes_of(*made)) * (uses_[storage] <= 1 && !x.in_place ? 2 : 1);
+      saved_bytes +=
+          static_cast<double>(bytes_of(made_by(x))) * (uses_[p_.written_storage(x)] <= 1 && !x.in_place ? 2 : 1);
     }
     if (p_.here == nullptr || p_.here->copy_bytes_per_s <= 0) return;
     double all_bytes = 0;
@@ -155,95 +149,40 @@ class Chains {
   std::vector<int32_t> chain_;
 };
 
-/// The calls that are no views, for sequences.
-std::vector<int32_t> without_views(const ProgramView& p) {
-  std::vector<int32_t> calls;
-  for (const int32_t i : p.calls)
-    if (p.span(i).kind != SpanKind::call || row(p.span(i).op).kind != OpKind::view) calls.push_back(i);
-  return calls;
-}
-
-uint64_t written_by(const ProgramView& p, const SpanRecord& x) {
-  const OperandList* list = p.operands(x);
-  if (list == nullptr || list->operands.empty()) return 0;
-  const size_t at = x.in_place ? 0 : static_cast<size_t>(list->inputs);
-  return at < list->operands.size() ? p.storage(x, at) : 0;
-}
-bool reads(const ProgramView& p, const SpanRecord& x, uint64_t storage) {
-  const OperandList* list = p.operands(x);
-  for (size_t i = 0; list != nullptr && storage != 0 && i < static_cast<size_t>(list->inputs); ++i)
-    if (p.storage(x, i) == storage) return true;
-  return false;
-}
-/// Whether x and y read different tensors; a step that is repeated reads the same.
-bool reads_others(const ProgramView& p, const SpanRecord& x, const SpanRecord& y) {
-  const OperandList *list = p.operands(x), *other = p.operands(y);
-  if (list == nullptr || other == nullptr) return false;
-  for (size_t i = 0; i < static_cast<size_t>(std::min(list->inputs, other->inputs)); ++i)
-    if (p.storage(x, i) != p.storage(y, i)) return true;
-  return false;
-}
-int64_t elements_written(const ProgramView& p, const SpanRecord& x) {
-  const OperandList* list = p.operands(x);
-  if (list == nullptr || list->operands.empty()) return -1;
-  const size_t at = x.in_place ? 0 : static_cast<size_t>(list->inputs);
-  if (at >= list->operands.size() || list->operands[at].is_number) return -1;
-  int64_t count = 1;
-  for (const int64_t n : list->operands[at].sizes) count *= n;
-  return count;
-}
-
 /// What the host spent on a call: until the next one begins, without what recording it took. A longer pause is not the
 /// call's.
 double host_ns(const ProgramView& p, const std::vector<int32_t>& calls, size_t k) {
   const SpanRecord& x = p.span(calls[k]);
   const int64_t next = k + 1 < calls.size() ? p.span(calls[k + 1]).begin : x.end;
   const auto between = static_cast<double>(std::clamp<int64_t>(next - x.end, 0, 20'000));
-  const double recorded = static_cast<double>(x.duration()) + std::max(0.0, between - ProgramView::kRecordingNs);
+  const double recorded = static_cast<double>(x.duration()) + std::max(0.0, between - p.r.span_cost_ns);
   return recorded * p.processor_share;
 }
 
-/// Loops over tensors: the same few operators again and again, each time on other tensors.
+/// Loops over tensors.
 void find_loops(const ProgramView& p, const std::vector<int32_t>& calls, Claims& claims, FindingList& list) {
-  // Whether call b is the same as call a, on other tensors, and needs nothing of the round from `round` to `end`.
-  const auto same = [&](size_t a, size_t b, size_t round, size_t end) {
-    const SpanRecord &x = p.span(calls[a]), &y = p.span(calls[b]);
-    if (claims.has(calls[a]) || claims.has(calls[b])) return false;
-    for (size_t k = round; k < end; ++k)
-      if (reads(p, y, written_by(p, p.span(calls[k])))) return false;
-    if (x.kind != SpanKind::call || x.op != y.op || x.line != y.line || foreach_of(x.op) == Op::count) return false;
-    const uint64_t was = written_by(p, x);
-    return was != 0 && was != written_by(p, y) && elements_written(p, y) > 1 && reads_others(p, x, y);
-  };
-  size_t i = 0;
-  while (i < calls.size()) {
-    size_t best_end = i, best_body = 0;
-    for (size_t body = 1; body <= kLongestBody && best_body == 0; ++body) {
-      size_t end = i + body;
-      const auto round_of = [&](size_t k) { return k - (k - i) % body; };
-      while (end < calls.size() && same(end - body, end, round_of(end) - body, round_of(end))) ++end;
-      if ((end - i) / body >= kLeastLoop) best_end = i + (end - i) / body * body, best_body = body;
-    }
-    if (best_body == 0) {
+  for (size_t i = 0; i < calls.size();) {
+    const Loop loop = loop_at(p, calls, i, claims);
+    if (loop.body == 0) {
       ++i;
       continue;
     }
     double taken = 0, host = 0, least = 0;
-    for (size_t k = i; k < best_end; ++k) {
+    for (size_t k = i; k < loop.end(); ++k) {
       const SpanRecord& x = p.span(calls[k]);
       taken += p.taken_ns(x), least += p.least(x).most();
       host += host_ns(p, calls, k);
       claims.add(calls[k]);
     }
-    const double tensors = static_cast<double>((best_end - i) / best_body);
+    const auto tensors = static_cast<double>(loop.tensors);
     const double now = p.on_gpu ? std::max(taken, host) : host;
     const double then =
-        std::max(least / 0.8, static_cast<double>(best_body) * (p.call_ns() + kForeachTensorNs * tensors));
+        std::max(least / 0.8, static_cast<double>(loop.body) * (p.call_ns() + kForeachTensorNs * tensors));
     Finding& found = list.at(Finding::Kind::foreach, p.span(calls[i]));
     found.time_ns += now, found.gain_ns += std::max(0.0, now - then), found.can_apply = true;
     found.what = fmt::format("a loop calls {} on {:.0f} tensors one by one", lorry::name(p.span(calls[i]).op), tensors);
     found.cure = "hand the list to foreach (lorry::foreach): one call, and on a GPU one launch, for all of them";
-    i = best_end;
+    i = loop.end();
   }
 }
 
@@ -260,7 +199,7 @@ ElementRun element_run(const ProgramView& p, size_t begin) {
     const SpanRecord& x = p.span(p.calls[run.end]);
     if (x.kind != SpanKind::call || x.line != first.line || x.path != first.path) break;
     const bool view = row(x.op).kind == OpKind::view;
-    const bool single = elements_written(p, x) == 1;
+    const bool single = p.elements_written(x) == 1;
     if (!single && !view) break;
     run.elements += view && single;
     run.host += host_ns(p, p.calls, run.end);
@@ -317,10 +256,10 @@ void find_steps(const ProgramView& p, const std::vector<int32_t>& calls, const C
   if (length < 4) return;
   const SpanRecord &first = p.span(calls.front()), &last = p.span(calls.back());
   const Interval all{first.begin, last.end};
-  double work = 0, recording = 0, weights = 0, left = 0;
+  double work = 0, weights = 0, left = 0;
   for (const int32_t i : p.calls) {
     const auto self = static_cast<double>(p.self_ns[static_cast<size_t>(i)]);
-    work += self, recording += ProgramView::kRecordingNs;
+    work += self;
     const double weight = p.on_gpu ? self : 1;  // a call that launches much takes the host longer
     weights += weight, left += claims.has(i) ? 0 : weight;
   }
@@ -329,7 +268,7 @@ void find_steps(const ProgramView& p, const std::vector<int32_t>& calls, const C
     if (gap.begin >= all.begin && gap.end <= all.end) asleep += static_cast<double>(gap.asleep);
   const auto span = static_cast<double>(all.length());
   const double busy = p.on_gpu ? static_cast<double>(p.busy.within(all)) : work;
-  const double between = std::max(0.0, span - asleep - busy - recording);
+  const double between = std::max(0.0, span - asleep - busy - p.recording_ns(all));
   // On a GPU kernels follow each other without the host; on the CPU a call is made again without checks.
   double kernels = 0;
   for (const int32_t i : calls)
@@ -348,7 +287,7 @@ void find_steps(const ProgramView& p, const std::vector<int32_t>& calls, const C
 void find_optimizers(const ProgramView& p, Claims& claims, FindingList& list) {
   for (const int32_t i : p.calls) {
     const SpanRecord& x = p.span(i);
-    if (x.op != Op::optimizer_step) continue;
+    if (x.op != Op::optimizer_step || x.device != p.device) continue;
     const double taken = std::max(p.taken_ns(x), static_cast<double>(x.duration()));
     const double then = p.least(x).most() / 0.9 + 2 * p.call_ns() + (p.on_gpu ? 2 * p.kernel_ns() : 0);
     const bool many = p.on_gpu ? x.launches > 8 : taken > 3 * then;
@@ -367,7 +306,7 @@ void find_optimizers(const ProgramView& p, Claims& claims, FindingList& list) {
 
 void find_in_calls(const ProgramView& p, Claims& claims, std::vector<Finding>& to) {
   FindingList list(p);
-  const std::vector<int32_t> calls = without_views(p);
+  const std::vector<int32_t> calls = sequence_of(p);
   find_elements(p, claims, list);
   find_loops(p, calls, claims, list);
   Chains(p, claims).find(to);

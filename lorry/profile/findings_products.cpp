@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <span>
 
 #include "lorry/base/units.h"
+#include "lorry/ops/dispatch/cost.h"
 #include "lorry/profile/finding_list.h"
 
 namespace lorry::profile {
@@ -13,23 +15,31 @@ namespace {
 /// What each product of a batch costs the CPU beside its work, in times of call_ns().
 constexpr double kBatchedProduct = 4;
 
-bool is_product(const SpanRecord& x) {
-  return x.kind == SpanKind::call && row(x.op).flops.kind == Flops::product && x.flops > 0;
+/// Products on the device that the program is judged by.
+bool is_product(const ProgramView& p, const SpanRecord& x) {
+  return x.kind == SpanKind::call && row(x.op).flops.kind == Flops::product && x.flops > 0 && x.device == p.device;
 }
 
-std::string sizes_text(const OperandList& list) {
+/// The two tensors that a product multiplies; none if it was recorded without.
+std::span<const OperandRecord> factors(const ProgramView& p, const SpanRecord& x) {
+  const OperandList* const list = p.operands(x);
+  const size_t first = door::first_factor(x.op);
+  if (list == nullptr || static_cast<size_t>(list->inputs) < first + 2) return {};
+  return {list->operands.data() + first, 2};
+}
+
+/// "[64, 32] x [32, 8]".
+std::string sizes_text(const ProgramView& p, const SpanRecord& x) {
   std::string text;
-  for (int32_t i = 0; i < std::min(list.inputs, 2); ++i) {
-    const OperandRecord& x = list.operands[static_cast<size_t>(i)];
-    text += fmt::format("{}[{}]", i > 0 ? " x " : "", fmt::join(x.sizes.begin(), x.sizes.end(), ", "));
-  }
+  for (const OperandRecord& factor : factors(p, x))
+    text += fmt::format("{}[{}]", text.empty() ? "" : " x ", fmt::join(factor.sizes.begin(), factor.sizes.end(), ", "));
   return text;
 }
 
-/// A faster dtype than the product's: first one that is as exact, then one that is less.
+/// The fastest dtype, if it is much faster than the product's.
 void find_dtype(const ProgramView& p, const SpanRecord& x, FindingList& list) {
   if (p.here == nullptr) return;
-  const DType dtype = p.product_dtype(x);
+  const DType dtype = x.dtype;
   const auto& rates = p.here->matmul_flops_per_s;
   const auto rate = [&](DType t) {
     const auto at = rates.find(t);
@@ -59,19 +69,20 @@ void find_dtype(const ProgramView& p, const SpanRecord& x, FindingList& list) {
 }
 
 void find_alignment(const ProgramView& p, const SpanRecord& x, FindingList& list) {
-  const OperandList* operands = p.operands(x);
-  if (operands == nullptr || operands->inputs < 2 || !p.on_gpu) return;
-  const DType dtype = p.product_dtype(x);
-  const int64_t multiple = 16 / size_of(dtype);
+  if (!p.on_gpu) return;
+  const int64_t multiple = 16 / size_of(x.dtype);
   bool misses = false;
-  for (size_t i = 0; i < 2; ++i)
-    for (const int64_t n : operands->operands[i].sizes) misses |= n > multiple && n % multiple != 0;
+  for (const OperandRecord& factor : factors(p, x)) {
+    const auto rank = factor.sizes.size();
+    for (auto i = std::max<decltype(rank)>(rank - 2, 0); i < rank; ++i)  // a batch may have any size
+      misses |= factor.sizes[i] > multiple && factor.sizes[i] % multiple != 0;
+  }
   const double taken = p.taken_ns(x), least = p.least(x).most();
   if (!misses || least <= 0 || taken < 1.5 * least || taken < 5 * p.kernel_ns()) return;
   Finding& found = list.at(Finding::Kind::alignment, x);
   found.time_ns += taken, found.gain_ns += std::max(0.0, taken - 1.2 * least);
-  found.what = fmt::format("sizes that are no multiples of {} miss the fast kernels: {} {}", multiple,
-                           sizes_text(*operands), dtype);
+  found.what = fmt::format("sizes that are no multiples of {} miss the fast kernels: {} {}", multiple, sizes_text(p, x),
+                           x.dtype);
   found.cure = fmt::format("pad them to multiples of {}; of a vocabulary, for example", multiple);
 }
 
@@ -92,8 +103,8 @@ void find_batches(const ProgramView& p, Claims& claims, FindingList& list) {
       Finding& found = list.at(Finding::Kind::batch, *run[0], static_cast<int64_t>(run.size()));
       found.time_ns += taken, found.gain_ns += std::max(0.0, taken * p.processor_share - then);
       for (const int32_t i : indices) claims.add(i);
-      found.what = fmt::format("{} products of the same small size, one by one: {}", run.size(),
-                               sizes_text(*p.operands(*run[0])));
+      found.what =
+          fmt::format("{} products of the same small size, one by one: {}", run.size(), sizes_text(p, *run[0]));
       found.cure = "stack them and multiply once (bmm)";
     }
     run.clear(), indices.clear();
@@ -101,13 +112,13 @@ void find_batches(const ProgramView& p, Claims& claims, FindingList& list) {
   for (const int32_t i : p.calls) {
     const SpanRecord& x = p.span(i);
     if (x.kind == SpanKind::call && row(x.op).kind == OpKind::view) continue;
-    if (!is_product(x) || p.operands(x) == nullptr) {
+    if (!is_product(p, x) || p.operands(x) == nullptr) {
       finish();
       continue;
     }
     if (!run.empty()) {
       const SpanRecord& last = *run.back();
-      const uint64_t made = p.storage(last, static_cast<size_t>(p.operands(last)->inputs));
+      const uint64_t made = p.written_storage(last);
       bool depends = false;
       for (size_t k = 0; k < static_cast<size_t>(p.operands(x)->inputs); ++k) depends |= p.storage(x, k) == made;
       if (x.operands != last.operands || depends) finish();
@@ -122,7 +133,7 @@ void find_batches(const ProgramView& p, Claims& claims, FindingList& list) {
 void find_in_products(const ProgramView& p, Claims& claims, std::vector<Finding>& to) {
   FindingList list(p);
   for (const int32_t i : p.calls) {
-    if (!is_product(p.span(i))) continue;
+    if (!is_product(p, p.span(i))) continue;
     find_dtype(p, p.span(i), list);
     find_alignment(p, p.span(i), list);
   }

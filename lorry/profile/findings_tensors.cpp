@@ -54,7 +54,7 @@ class Tensors {
       const SpanRecord& x = p_.span(i);
       const OperandList* list = p_.operands(x);
       if (x.kind != SpanKind::call || list == nullptr) continue;
-      if (x.op == Op::transfer || x.op == Op::copy) find_transfer(x, *list);
+      if (const std::optional<LinkCopy> copy = p_.link_copy(x)) find_transfer(x, *copy);
       if (x.op == Op::clone) find_copy(i, x, *list);
       if (row(x.op).kind == OpKind::pointwise && !x.in_place && !claims_.has(i)) find_update(i, x, *list);
     }
@@ -62,31 +62,25 @@ class Tensors {
   }
 
  private:
-  void find_transfer(const SpanRecord& x, const OperandList& list) {
-    if (p_.here == nullptr || list.inputs < 1) return;
-    const size_t source = x.op == Op::copy ? 1 : 0;
-    const size_t target = x.op == Op::copy ? 0 : static_cast<size_t>(list.inputs);
-    if (source >= list.operands.size() || target >= list.operands.size()) return;
-    const OperandRecord &from = list.operands[source], &to = list.operands[target];
-    if (from.is_number || to.is_number || from.device.type == to.device.type) return;
-    const bool to_device = to.device.is_cuda(), pinned = to_device ? from.pinned : to.pinned;
-    const int64_t bytes = bytes_of(from);
+  void find_transfer(const SpanRecord& x, const LinkCopy& copy) {
+    if (p_.here == nullptr) return;
+    const bool to_device = copy.is_to_device();
+    const int64_t bytes = bytes_of(*copy.from);
     const auto taken = static_cast<double>(std::max(x.device_ns, x.duration()));
-    const uint64_t id = p_.storage(x, source);
-    const auto made = made_.find(id);
-    if (to_device && made != made_.end() && reads_[id] <= 2 && is_creation(p_.span(made->second).op)) {
+    const auto made = made_.find(copy.source);
+    if (to_device && made != made_.end() && reads_[copy.source] <= 2 && is_creation(p_.span(made->second).op)) {
       Finding& found = list_.at(Finding::Kind::host_tensors, x);
       const double creation = static_cast<double>(p_.span(made->second).duration());
       const double then = p_.least(bytes, 0, kF32).memory + p_.call_ns();
       found.time_ns += taken + creation, found.gain_ns += std::max(0.0, taken + creation - then);
       found.what = fmt::format("tensors of {} are made on the host by {} and copied to {}", size_text(bytes),
-                               lorry::name(p_.span(made->second).op), to_string(to.device));
-      found.cure =
-          fmt::format("make them there: pass {{.device = {}}} to the function that makes them", to_string(to.device));
+                               lorry::name(p_.span(made->second).op), to_string(copy.to->device));
+      found.cure = fmt::format("make them there: pass {{.device = {}}} to the function that makes them",
+                               to_string(copy.to->device));
       return;
     }
     const double rate = to_device ? p_.here->link_to_device_bytes_per_s : p_.here->link_to_host_bytes_per_s;
-    if (pinned || rate <= 0 || bytes < 65536) return;
+    if (!copy.is_pageable() || rate <= 0) return;
     Finding& found = list_.at(Finding::Kind::pageable, x);
     found.time_ns += taken, found.gain_ns += std::max(0.0, taken - 1e9 * static_cast<double>(bytes) / rate);
     found.can_apply = true;
@@ -123,7 +117,8 @@ class Tensors {
     for (size_t k = 0; k < static_cast<size_t>(list.inputs); ++k) {
       const OperandRecord& from = list.operands[k];
       const uint64_t id = p_.storage(x, k);
-      if (from.is_number || from.is_leaf || from.dtype != to.dtype || from.sizes != to.sizes || !made_.contains(id))
+      if (from.is_number || from.requires_grad || from.dtype != to.dtype || from.sizes != to.sizes ||
+          !made_.contains(id))
         continue;
       if (made_.at(id) >= i || last_read_.at(id) != i) continue;
       Finding& found = list_.at(Finding::Kind::out_of_place, x);

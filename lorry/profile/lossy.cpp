@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "lorry/autograd/grad_mode.h"
+#include "lorry/base/units.h"
 #include "lorry/ops/ops.h"
 
 namespace lorry::profile {
@@ -159,12 +160,6 @@ double mean_loss(const nn::GPT& model, std::span<const TokenBatch> batches) {
   return total / targets;
 }
 
-std::string with_unit(int64_t bytes) {
-  if (bytes < 10'000) return fmt::format("{} B", bytes);
-  if (bytes < 10'000'000) return fmt::format("{:.1f} KB", static_cast<double>(bytes) / 1e3);
-  return fmt::format("{:.1f} MB", static_cast<double>(bytes) / 1e6);
-}
-
 size_t name_width(size_t least, std::string_view name) { return std::max(least, name.size()); }
 
 std::string header(size_t width) {
@@ -175,8 +170,8 @@ std::string header(size_t width) {
 std::string row(const TensorLoss& x, size_t width) {
   const std::string snr = std::isinf(x.snr_db) && x.snr_db > 0 ? "exact" : fmt::format("{:.1f}", x.snr_db);
   return fmt::format("{:<{}}  {:>10}  {:>6.3f}  {:>11.4g}  {:>11.4g}  {:>10.3g}  {:>10.3g}  {:>8}  {:>10.8f}\n", x.name,
-                     width, with_unit(x.original_bytes), x.rate(), x.smallest, x.largest, x.max_error, x.rms_error, snr,
-                     x.cosine);
+                     width, bytes_text(x.original_bytes), x.rate(), x.smallest, x.largest, x.max_error, x.rms_error,
+                     snr, x.cosine);
 }
 
 }  // namespace
@@ -265,8 +260,8 @@ std::string to_string(const LossByLayer& loss) {
       fmt::format("{:<{}}  {:>10}  {:>10}  {:>9}  {:>10}\n", "layer", width, "bytes", "compressed", "loss", "added");
   text += fmt::format("{:<{}}  {:>10}  {:>10}  {:>9.5f}\n", "none", width, "", "", loss.loss);
   const auto add = [&](const LayerLoss& x) {
-    text += fmt::format("{:<{}}  {:>10}  {:>10}  {:>9.5f}  {:>+10.5f}\n", x.name, width, with_unit(x.original_bytes),
-                        with_unit(x.compressed_bytes), x.loss, x.added);
+    text += fmt::format("{:<{}}  {:>10}  {:>10}  {:>9.5f}  {:>+10.5f}\n", x.name, width, bytes_text(x.original_bytes),
+                        bytes_text(x.compressed_bytes), x.loss, x.added);
   };
   for (const LayerLoss& x : loss.layers) add(x);
   add(loss.all);

@@ -84,7 +84,7 @@ struct LossByLayer {
 /// Throws ValueError without batches, and the errors of quantize and of GPT::loss.
 LossByLayer loss_by_layer(nn::GPT& model, std::span<const TokenBatch> batches, const QuantScheme& scheme);
 
-/// Tables, a row a line: for people. bench/lossy_json.h writes the same as JSON.
+/// Tables, a row a line: for people.
 std::string to_string(const TensorLoss& loss);
 std::string to_string(const ModelLoss& loss);
 std::string to_string(const LossByLayer& loss);

@@ -1,9 +1,6 @@
 #include "lorry/profile/memory_use.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <fstream>
 
 #include "lorry/base/error.h"
 #include "lorry/device/device.h"
@@ -12,17 +9,6 @@
 #include "lorry/memory/process_memory.h"
 
 namespace lorry::profile {
-namespace {
-
-/// The process's pages that are in memory.
-int64_t resident_bytes() {
-  std::ifstream file("/proc/self/statm");
-  int64_t size = 0, resident = 0;
-  file >> size >> resident;
-  return resident * sysconf(_SC_PAGESIZE);
-}
-
-}  // namespace
 
 MemoryOwners memory_owners(Device device) {
   device::require_device(device, "memory_owners");
@@ -39,7 +25,7 @@ MemoryOwners memory_owners(Device device) {
     owners.total = memory::process_memory_limit();
     owners.free = memory::process_memory_available(0);
     // Tensors that were never written have no pages, so the difference may be smaller than what they hold.
-    owners.rest_of_process = std::max<int64_t>(0, resident_bytes() - stats.reserved);
+    owners.rest_of_process = std::max<int64_t>(0, memory::process_memory_resident() - stats.reserved);
     return owners;
   }
   const device::MemoryUse use = device::memory_use(device);

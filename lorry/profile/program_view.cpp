@@ -73,17 +73,32 @@ int64_t bytes_of(const OperandRecord& x) {
   return count;
 }
 
+Least least_time(const Ceilings& ceilings, int64_t bytes, int64_t flops, DType dtype) {
+  Least least;
+  if (ceilings.copy_bytes_per_s > 0) least.streamed = 1e9 * static_cast<double>(bytes) / ceilings.copy_bytes_per_s;
+  least.memory = least.streamed;
+  if (ceilings.device.is_cpu() && bytes <= kCacheBytes)
+    least.memory = std::min(least.memory, 1e9 * static_cast<double>(bytes) / kCacheBytesPerS);
+  const auto rate = ceilings.matmul_flops_per_s.find(dtype);
+  if (rate != ceilings.matmul_flops_per_s.end() && rate->second > 0)
+    least.compute = 1e9 * static_cast<double>(flops) / rate->second;
+  return least;
+}
+
 ProgramView::ProgramView(const Recording& recording, const std::vector<Ceilings>& known)
-    : r(recording), ceilings(known), on_gpu(!recording.device.empty()) {
+    : r(recording), on_gpu(!recording.device.empty()), ceilings_(known) {
   if (on_gpu) device = busiest(r), busy = busy_of(r, device);
-  const auto at = std::ranges::find(ceilings, device, &Ceilings::device);
-  if (at != ceilings.end()) here = &*at;
+  here = ceilings_of(device);
   std::vector<Interval> roots;
+  std::vector<bool> has_calls_around(r.spans.size());
   for (size_t i = 0; i < r.spans.size(); ++i) {
     const SpanRecord& x = r.spans[i];
     if (x.thread != 0) continue;
-    if (is_work(x)) calls.push_back(static_cast<int32_t>(i));
+    if (x.is_work()) calls.push_back(static_cast<int32_t>(i));
     if (x.parent == kNone) roots.push_back({x.begin, x.end});
+    const auto parent = static_cast<size_t>(x.parent);  // comes first
+    has_calls_around[i] = x.parent != kNone && (r.spans[parent].is_work() || has_calls_around[parent]);
+    if (!has_calls_around[i]) recorded_.push_back(x.begin);
   }
   span_gaps = Intervals(std::move(roots)).gaps({0, r.duration});
   measure_selves();
@@ -95,34 +110,52 @@ ProgramView::ProgramView(const Recording& recording, const std::vector<Ceilings>
     processor_share = std::min(1.0, static_cast<double>(cpu) / static_cast<double>(r.duration - asleep));
 }
 
+const Ceilings* ProgramView::ceilings_of(Device of) const {
+  const auto at = std::ranges::find(ceilings_, of, &Ceilings::device);
+  return at != ceilings_.end() ? &*at : nullptr;
+}
+
+std::optional<size_t> ProgramView::written(const SpanRecord& x) const {
+  const OperandList* const list = operands(x);
+  if (list == nullptr) return std::nullopt;
+  const size_t at = x.in_place ? 0 : static_cast<size_t>(list->inputs);
+  if (at >= list->operands.size() || list->operands[at].is_number) return std::nullopt;
+  return at;
+}
+
+int64_t ProgramView::elements_written(const SpanRecord& x) const {
+  const std::optional<size_t> at = written(x);
+  if (!at) return -1;
+  int64_t count = 1;
+  for (const int64_t n : operands(x)->operands[*at].sizes) count *= n;
+  return count;
+}
+
+std::optional<LinkCopy> ProgramView::link_copy(const SpanRecord& x) const {
+  const OperandList* const list = operands(x);
+  if ((x.op != Op::transfer && x.op != Op::copy) || list == nullptr) return std::nullopt;
+  const size_t source = x.op == Op::copy ? 1 : 0;
+  const size_t target = x.op == Op::copy ? 0 : static_cast<size_t>(list->inputs);
+  if (source >= list->operands.size() || target >= list->operands.size()) return std::nullopt;
+  const OperandRecord &from = list->operands[source], &to = list->operands[target];
+  if (from.is_number || to.is_number || from.device.type == to.device.type) return std::nullopt;
+  return LinkCopy{&from, &to, storage(x, source)};
+}
+
+double ProgramView::recording_ns(const Interval& part) const {
+  const auto first = std::ranges::lower_bound(recorded_, part.begin);
+  const auto last = std::ranges::lower_bound(recorded_, part.end);
+  return r.span_cost_ns * static_cast<double>(std::max<ptrdiff_t>(last - first, 0));
+}
+
 void ProgramView::measure_selves() {
   self_ns.resize(r.spans.size());
   for (const int32_t i : calls) {
     self_ns[static_cast<size_t>(i)] += span(i).duration();
     int32_t outer = span(i).parent;  // of work, through modules and ranges
-    while (outer != kNone && !is_work(span(outer))) outer = span(outer).parent;
+    while (outer != kNone && !span(outer).is_work()) outer = span(outer).parent;
     if (outer != kNone) self_ns[static_cast<size_t>(outer)] -= span(i).duration();
   }
-}
-
-DType ProgramView::product_dtype(const SpanRecord& x) const {
-  if (const OperandList* list = operands(x))
-    for (const OperandRecord& operand : list->operands)
-      if (!operand.is_number && is_floating(operand.dtype)) return operand.dtype;
-  return kF32;
-}
-
-ProgramView::Least ProgramView::least(int64_t bytes, int64_t flops, DType dtype) const {
-  Least least;
-  if (here == nullptr) return least;
-  if (here->copy_bytes_per_s > 0) least.streamed = 1e9 * static_cast<double>(bytes) / here->copy_bytes_per_s;
-  least.memory = least.streamed;
-  if (device.is_cpu() && bytes <= kCacheBytes)
-    least.memory = std::min(least.memory, 1e9 * static_cast<double>(bytes) / kCacheBytesPerS);
-  const auto rate = here->matmul_flops_per_s.find(dtype);
-  if (rate != here->matmul_flops_per_s.end() && rate->second > 0)
-    least.compute = 1e9 * static_cast<double>(flops) / rate->second;
-  return least;
 }
 
 double ProgramView::call_ns() const { return here != nullptr ? 1e9 * here->launch_s : 0; }

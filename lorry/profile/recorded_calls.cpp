@@ -2,34 +2,19 @@
 
 #include <algorithm>
 #include <memory>
+#include <unordered_map>
 
 #include "lorry/foreach/run_row.h"
 #include "lorry/ops/ops.h"
 #include "lorry/profile/benchmark.h"
+#include "lorry/profile/finding_list.h"
+#include "lorry/profile/loops.h"
 
 namespace lorry::profile {
 namespace {
 
-constexpr size_t kLeastLoop = 8;     ///< tensors of a loop: as the finding counts them
-constexpr size_t kLongestBody = 12;  ///< calls for each tensor
-
-/// Whether a path is one that a finding names; in the finding, "*" is any number.
-bool is_named(std::string_view path, std::string_view finding) {
-  size_t i = 0, k = 0;
-  while (i < path.size() && k < finding.size()) {
-    if (finding[k] == '*') {
-      const size_t begin = i;
-      while (i < path.size() && path[i] >= '0' && path[i] <= '9') ++i;
-      if (i == begin) return false;
-      ++k;
-    } else if (path[i++] != finding[k++]) {
-      return false;
-    }
-  }
-  return i == path.size() && k == finding.size();
-}
 bool is_of(const ProgramView& p, const SpanRecord& x, const Finding& finding) {
-  return p.line(x) == finding.line && is_named(p.path(x), finding.path);
+  return p.line(x) == finding.line && without_numbers(p.path(x)) == without_numbers(finding.path);
 }
 
 Tensor like(const OperandRecord& x) {
@@ -105,25 +90,12 @@ class ListCall {
   std::vector<door::Attribute> attributes_;
 };
 
-/// Where a loop begins among the calls, how many calls its body has, and how often it runs.
-struct Loop {
-  size_t begin = 0, body = 0, tensors = 0;
-};
-
 /// The first loop of the finding's place.
 Loop find_loop(const ProgramView& p, const std::vector<int32_t>& calls, const Finding& finding) {
+  const Claims none(p);
   for (size_t i = 0; i < calls.size(); ++i) {
-    const SpanRecord& x = p.span(calls[i]);
-    if (x.kind != SpanKind::call || foreach_of(x.op) == Op::count || !is_of(p, x, finding)) continue;
-    for (size_t body = 1; body <= kLongestBody; ++body) {
-      size_t end = i + body;
-      while (end < calls.size()) {
-        const SpanRecord &was = p.span(calls[end - body]), &now = p.span(calls[end]);
-        if (was.op != now.op || was.line != now.line || foreach_of(now.op) == Op::count) break;
-        ++end;
-      }
-      if ((end - i) / body >= kLeastLoop) return {i, body, (end - i) / body};
-    }
+    if (!is_of(p, p.span(calls[i]), finding)) continue;
+    if (const Loop loop = loop_at(p, calls, i, none); loop.body > 0) return loop;
   }
   return {};
 }
@@ -142,14 +114,12 @@ bool are_alike(const std::vector<Call>& calls, size_t first, size_t stride) {
 }  // namespace
 
 std::optional<CallPair> loop_and_list(const ProgramView& p, const Finding& finding) {
-  std::vector<int32_t> calls;
-  for (const int32_t i : p.calls)
-    if (p.span(i).kind == SpanKind::call && row(p.span(i).op).kind != OpKind::view) calls.push_back(i);
+  const std::vector<int32_t> calls = sequence_of(p);
   const Loop loop = find_loop(p, calls, finding);
-  if (loop.tensors == 0) return std::nullopt;
+  if (loop.body == 0) return std::nullopt;
   const auto each = std::make_shared<std::vector<Call>>();
-  for (size_t i = 0; i < loop.body * loop.tensors; ++i) {
-    const SpanRecord& x = p.span(calls[loop.begin + i]);
+  for (size_t i = loop.begin; i < loop.end(); ++i) {
+    const SpanRecord& x = p.span(calls[i]);
     const OperandList* const list = p.operands(x);
     if (list == nullptr || list->operands.empty()) return std::nullopt;
     each->emplace_back(x, *list);
@@ -166,33 +136,42 @@ std::optional<CallPair> loop_and_list(const ProgramView& p, const Finding& findi
                   .then =
                       [lists] {
                         for (const ListCall& call : *lists) call.run();
-                      }};
+                      },
+                  .count = 1};
 }
 
 std::optional<CallPair> pageable_and_pinned(const ProgramView& p, const Finding& finding) {
-  const OperandRecord* from = nullptr;
-  Device to = kCPU;
+  struct Copy {
+    Tensor from, pinned;
+    Device to;
+    int64_t count = 0;
+  };
+  const auto copies = std::make_shared<std::vector<Copy>>();
+  std::unordered_map<const OperandRecord*, size_t> numbers;  // equal lists of operands are recorded once
+  int64_t count = 0;
   for (const int32_t i : p.calls) {
     const SpanRecord& x = p.span(i);
-    const OperandList* const list = p.operands(x);
-    if ((x.op != Op::transfer && x.op != Op::copy) || list == nullptr || !is_of(p, x, finding)) continue;
-    const auto source = static_cast<size_t>(x.op == Op::copy ? 1 : 0);
-    const auto target = x.op == Op::copy ? size_t{0} : static_cast<size_t>(list->inputs);
-    if (source >= list->operands.size() || target >= list->operands.size()) continue;
-    const OperandRecord &a = list->operands[source], &b = list->operands[target];
-    if (a.is_number || b.is_number || a.device.type == b.device.type) continue;
-    const auto numel = [](const OperandRecord& operand) {
-      int64_t count = 1;
-      for (const int64_t n : operand.sizes) count *= n;
-      return count;
-    };
-    if (from == nullptr || numel(a) > numel(*from)) from = &a, to = b.device;
+    const std::optional<LinkCopy> copy = p.link_copy(x);
+    if (!copy || !is_of(p, x, finding) || !copy->is_pageable()) continue;
+    const auto [at, is_new] = numbers.try_emplace(copy->from, copies->size());
+    if (is_new) {
+      const Tensor from = like(*copy->from);
+      copies->push_back({from, copy->is_to_device() ? from.pin_memory() : from, copy->to->device});
+    }
+    ++(*copies)[at->second].count, ++count;
   }
-  if (from == nullptr) return std::nullopt;
-  const Tensor source = ones(from->sizes, {from->dtype, from->device});
-  const Tensor pinned = to.is_cuda() ? source.pin_memory() : source;
-  return CallPair{.now = [=] { do_not_optimize(source.to(to)); },
-                  .then = [=] { do_not_optimize(pinned.to(to, true)); }};  // to the host: into pinned memory
+  if (count == 0) return std::nullopt;
+  return CallPair{.now =
+                      [copies] {
+                        for (const Copy& x : *copies)
+                          for (int64_t i = 0; i < x.count; ++i) do_not_optimize(x.from.to(x.to));
+                      },
+                  .then =  // to the host: into pinned memory
+                  [copies] {
+                    for (const Copy& x : *copies)
+                      for (int64_t i = 0; i < x.count; ++i) do_not_optimize(x.pinned.to(x.to, true));
+                  },
+                  .count = count};
 }
 
 }  // namespace lorry::profile

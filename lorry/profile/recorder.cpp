@@ -4,10 +4,9 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include <ctime>
-
 #include "lorry/base/error.h"
 #include "lorry/base/scope.h"
+#include "lorry/base/units.h"
 #include "lorry/base/waits.h"
 #include "lorry/device/device.h"
 #include "lorry/memory/memory.h"
@@ -53,25 +52,9 @@ OutsideEvents& outside_events() {
   return outside;
 }
 
-int64_t thread_cpu_ns() {
-  timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return int64_t{1'000'000'000} * now.tv_sec + now.tv_nsec;
-}
-
 std::string thread_name() {
   char name[32] = {};
   return prctl(PR_GET_NAME, name) == 0 ? name : "";
-}
-
-/// ISO 8601 in UTC.
-std::string date_and_time() {
-  const std::time_t seconds = std::time(nullptr);
-  std::tm utc{};
-  gmtime_r(&seconds, &utc);
-  char text[sizeof "2000-01-01T00:00:00Z"];
-  std::strftime(text, sizeof text, "%FT%TZ", &utc);
-  return text;
 }
 
 double ticks_in_ns() {
@@ -107,7 +90,6 @@ void end_log() noexcept {
   const uint64_t now = ticks();
   log->note_gap(now);
   while (log->innermost() != nullptr) close_innermost(*log, now);  // scopes around the session's end
-  log->thread.end = steady_ns() - log->session->first.ns;
   log->thread.cpu_ns += thread_cpu_ns();
   log->has_left.store(true, std::memory_order_release);
   HeldLogs& held = held_logs();
@@ -183,8 +165,7 @@ struct RecorderHooks {
     LoggedSpan& span = *log->innermost();
     try {
       span.failed = call.failed;
-      const door::Cost cost = door::cost(call);
-      span.bytes = cost.bytes, span.flops = cost.flops;
+      span.note_cost(door::cost(call));
       if (log->session->options.operands && log->innermost_number() != 0) log->note_operands(span, call);
     } catch (...) {  // no memory for the operands
       log->lose();
@@ -202,7 +183,8 @@ struct RecorderHooks {
         const auto* scope = static_cast<const Scope*>(view.object);
         log->enter(Scope::path());
         log->innermost_open().entered = true;
-        span->name = log->name(scope->name()), span->is_module = scope->is_of_object();
+        const std::string name = scope->name();  // of the module at the top it is empty
+        span->name = log->name(name.empty() ? "(model)" : name), span->is_module = scope->is_of_object();
         span->place = log->here();
       } else {
         log->describe(*span, view);
@@ -235,7 +217,7 @@ struct RecorderHooks {
       };
       LoggedWait wait{.begin = ticks() - ticks_of(std::chrono::duration_cast<std::chrono::nanoseconds>(ago))};
       wait.end = wait.begin + ticks_of(event.took);
-      wait.place = log->here(), wait.why = event.wait;
+      wait.place = log->here();
       wait.name = log->name(event.source), wait.text = log->name(event.text);
       wait.span = log->innermost_number();
       log->wait(wait);
@@ -311,7 +293,7 @@ Recorder::Recorder(const SessionOptions& options) : process_(getpid()) {
 }
 
 void Recorder::begin() {
-  started_ = date_and_time();
+  started_ = utc_now();
   if (options().gpu) {
     shared_->trace = trace_devices(no_gpu_);
     if (shared_->trace != nullptr) try {
@@ -375,10 +357,9 @@ void Recorder::join() {
   if (logs_.size() >= ThreadLog::kMostThreads)
     raise_as<ValueError>("RecordThread", "too many threads were recorded; got {}; expected at most {}",
                          logs_.size() + 1, ThreadLog::kMostThreads);
-  auto log = std::make_shared<ThreadLog>(static_cast<uint32_t>(logs_.size()), options().lines, options().operands);
+  auto log = std::make_shared<ThreadLog>(static_cast<uint32_t>(logs_.size()), options().lines);
   log->session = shared_;
   log->thread.name = thread_name();
-  log->thread.begin = steady_ns() - shared_->first.ns;
   log->thread.cpu_ns = -thread_cpu_ns();
   if (Scope::innermost() != nullptr) log->enter(Scope::path());
   {

@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "lorry/base/events.h"
 #include "lorry/base/span.h"
 #include "lorry/layout/device.h"
 #include "lorry/layout/dtype.h"
@@ -32,7 +31,7 @@ struct OperandRecord {
   bool is_number = false;  ///< a number, or an undefined tensor: nothing else is set
   bool pinned = false;     ///< pinned host memory
   bool contiguous = true;
-  bool is_leaf = false;  ///< requires a gradient
+  bool requires_grad = false;
   Dims sizes = {}, strides = {};
 };
 
@@ -59,11 +58,15 @@ struct SpanRecord {
   int32_t storages = kNone;      ///< index into storages of the first operand's Storage::id(); numbers have 0
   Device device = kCPU;          ///< where its kernels ran, or else its first tensor on a GPU was
   int64_t bytes = 0, flops = 0;  ///< what it must move and compute (door::cost)
+  DType dtype = kF32;            ///< in which it computes
   int32_t parts = kNone;         ///< of a replay: index into part_lists
   int64_t device_ns = 0;         ///< time of its kernels, copies and fills on GPUs, without those of inner spans
   int32_t launches = 0;          ///< their number
 
   int64_t duration() const { return end - begin; }
+  /// Work of an operator: a call, a fused unit, a replay or a replayed call. These alone have bytes and operations;
+  /// what is inside scopes and backwards are such spans.
+  bool is_work() const { return kind != SpanKind::scope && kind != SpanKind::backward; }
 };
 
 enum class DeviceWork : uint8_t { kernel, copy, fill };
@@ -96,6 +99,7 @@ struct PartRecord {
   int32_t name = 0, path = 0, line = 0;
   int64_t nodes = 1;  ///< kernels, copies and fills
   int64_t bytes = 0, flops = 0;
+  DType dtype = kF32;  ///< in which it computes
 };
 
 /// A call of CUDA's runtime or driver by the host.
@@ -111,7 +115,6 @@ struct RuntimeCall {
 struct WaitRecord {
   int64_t begin = 0, end = 0;
   int32_t thread = 0;
-  events::Wait why = events::Wait::none;
   int32_t span = kNone;  ///< the call that waited
   int32_t name = 0;      ///< index into names: the operator
   int32_t text = 0;      ///< index into names: what it waited for
@@ -142,8 +145,7 @@ struct MemoryRecord {
 struct ThreadRecord {
   int64_t id = 0;  ///< the system's
   std::string name;
-  int64_t begin = 0, end = 0;  ///< while it was recorded
-  int64_t cpu_ns = 0;          ///< how long it ran on a processor meanwhile
+  int64_t cpu_ns = 0;  ///< how long it ran on a processor while it was recorded
 };
 
 struct Recording {

@@ -18,7 +18,7 @@ constexpr double kElementNs = 0.25;
 constexpr double kOneKernel = 2;
 
 /// Divides the time of one piece of work: what its calls cost goes to overhead, the rest to the ceiling that is closer.
-void add_work(RegimeTimes& to, double ns, ProgramView::Least least, double overhead, bool is_heavy) {
+void add_work(RegimeTimes& to, double ns, Least least, double overhead, bool is_heavy) {
   overhead = std::clamp(overhead, 0.0, ns);
   to[Regime::overhead] += overhead;
   to[least.compute > least.memory || is_heavy ? Regime::compute : Regime::memory] += ns - overhead;
@@ -92,13 +92,13 @@ class Regimes {
     return x.kind == SpanKind::call && row(x.op).kind == OpKind::pointwise;
   }
 
-  void add_kernel(RegimeTimes& times, double ns, ProgramView::Least least, bool pointwise) const {
+  void add_kernel(RegimeTimes& times, double ns, Least least, bool pointwise) const {
     add_work(times, ns, least, p_.kernel_ns() - least.most(),
              pointwise && ProgramView::is_heavy(ns, least, p_.kernel_ns()));
   }
   /// A call of the CPU takes `ns` itself.
   void add_call(RegimeTimes& times, const SpanRecord& x, double ns) const {
-    const ProgramView::Least least = p_.least(x);
+    const Least least = p_.least(x);
     const bool pointwise = is_pointwise(x);
     const double arithmetic = pointwise ? kElementNs * static_cast<double>(x.flops) : 0;
     double overhead = 2 * p_.call_ns() - least.most();
@@ -123,7 +123,7 @@ class Regimes {
         const double share = x.replayed != kNone  ? 1.0 / static_cast<double>(std::max<int64_t>(part.nodes, 1))
                              : span.device_ns > 0 ? ns / static_cast<double>(span.device_ns)
                                                   : 1.0;
-        ProgramView::Least least = p_.least(part.bytes, part.flops, p_.product_dtype(span));
+        Least least = p_.least(part.bytes, part.flops, part.dtype);
         least.memory *= share, least.compute *= share, least.streamed *= share;
         add_kernel(times, ns, least, is_pointwise(span));
       } else {
@@ -134,34 +134,29 @@ class Regimes {
     }
   }
 
-  bool is_across_the_link(const SpanRecord& x) const {
-    const OperandList* list = p_.operands(x);
-    if ((x.op != Op::transfer && x.op != Op::copy) || list == nullptr) return false;
-    bool host = false, gpu = false;
-    for (const OperandRecord& operand : list->operands)
-      if (!operand.is_number) (operand.device.is_cuda() ? gpu : host) = true;
-    return host && gpu;
-  }
-
-  /// What the host did while the GPU was idle: it slept or waited, or it was busy.
+  /// What the host did while the GPU was idle: it slept or waited, or it was busy. What recording took is no time of
+  /// the program.
   void add_idle() {
     std::vector<Interval> waits;
-    for (const WaitRecord& x : p_.r.waits) waits.push_back({x.begin, x.end});
+    for (const WaitRecord& x : p_.r.waits)
+      if (x.thread == 0) waits.push_back({x.begin, x.end});
     // In a copy between host and device the host moves bytes, or waits for the link.
     for (const int32_t i : p_.calls)
-      if (is_across_the_link(p_.span(i))) waits.push_back({p_.span(i).begin, p_.span(i).end});
+      if (p_.link_copy(p_.span(i))) waits.push_back({p_.span(i).begin, p_.span(i).end});
     const Intervals waiting(std::move(waits));
     for (const Interval& idle : p_.busy.gaps({0, p_.r.duration})) {
       double asleep = static_cast<double>(waiting.within(idle));
       auto gap = std::ranges::upper_bound(p_.gaps, idle.begin, {}, &GapRecord::end);
       for (; gap != p_.gaps.end() && gap->begin < idle.end; ++gap) {
-        const int64_t common = std::min(gap->end, idle.end) - std::max(gap->begin, idle.begin);
-        const double share = static_cast<double>(common) / static_cast<double>(gap->end - gap->begin);
-        asleep += share * static_cast<double>(gap->asleep);
+        const Interval common{std::max(gap->begin, idle.begin), std::min(gap->end, idle.end)};
+        const double share = static_cast<double>(common.length()) / static_cast<double>(gap->end - gap->begin);
+        const auto counted = static_cast<double>(waiting.within(common));  // a wait outside calls
+        asleep += std::max(0.0, share * static_cast<double>(gap->asleep) - counted);
       }
       RegimeTimes times;
       times[Regime::waiting] = std::min(asleep, static_cast<double>(idle.length()));
-      times[Regime::overhead] = static_cast<double>(idle.length()) - times[Regime::waiting];
+      times[Regime::overhead] =
+          std::max(0.0, static_cast<double>(idle.length()) - times[Regime::waiting] - p_.recording_ns(idle));
       add(phase_at(idle.begin + idle.length() / 2), times);
     }
   }
@@ -194,10 +189,9 @@ class Regimes {
       asleep += gap.asleep;
       add(phase_at(gap.begin), times);
     }
-    // What recording took is no time of the program.
-    const double recording = p_.r.span_cost_ns * static_cast<double>(p_.r.spans.size());
     RegimeTimes outside;
-    outside[Regime::overhead] = std::max(0.0, static_cast<double>(p_.r.duration - in_calls - asleep) - recording);
+    outside[Regime::overhead] =
+        std::max(0.0, static_cast<double>(p_.r.duration - in_calls - asleep) - p_.recording_ns({0, p_.r.duration + 1}));
     add("between calls", outside);
   }
 

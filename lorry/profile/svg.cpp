@@ -16,7 +16,7 @@ constexpr double kPlotWidth = kWidth - kLeft - kRight, kPlotHeight = kHeight - k
 constexpr const char* kColours[] = {"#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9",
                                     "#d55e00", "#f0e442", "#7f7f7f", "#b0b0b0"};
 
-std::string head(const std::string& title) {
+std::string head(const std::string& title, double width = kWidth) {
   return fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" height=\"{1}\" "
       "font-family=\"sans-serif\" font-size=\"12\">\n"
@@ -25,7 +25,7 @@ std::string head(const std::string& title) {
       ".grid{{stroke:#444}}}}</style>\n"
       "<rect class=\"paper\" width=\"{0}\" height=\"{1}\"/>\n"
       "<text class=\"ink\" x=\"{2}\" y=\"24\" font-size=\"15\">{3}</text>\n",
-      kWidth, kHeight, kLeft, xml_text(title));
+      width, kHeight, kLeft, xml_text(title));
 }
 
 std::string axes(const std::string& x_label, const std::string& y_label) {
@@ -68,7 +68,7 @@ struct LogAxis {
 
 }  // namespace
 
-std::string xml_text(const std::string& text) {
+std::string xml_text(std::string_view text) {
   std::string made;
   for (const char c : text) {
     if (c == '&')
@@ -79,6 +79,8 @@ std::string xml_text(const std::string& text) {
       made += "&gt;";
     else if (c == '"')
       made += "&quot;";
+    else if (c == '\'')
+      made += "&#39;";
     else if (static_cast<unsigned char>(c) >= 0x20 || c == '\n' || c == '\t')
       made += c;
   }
@@ -126,7 +128,7 @@ std::string to_svg(const Roofline& plot) {
   }
   const LogAxis x{left, right, kLeft, kLeft + kPlotWidth};
   const LogAxis y{std::min(bottom / 4, top / 1e3), 2 * top, kTop + kPlotHeight, kTop};
-  std::string svg = head(plot.title);
+  std::string svg = head(plot.title, plot.legend ? kWidth : kWidth - kRight + 20);
   for (double tick = std::pow(10, std::ceil(std::log10(y.low))); tick <= y.high; tick *= 10)
     svg += tick_y(y(tick), quantity(tick, "FLOP/s"));
   for (double tick = std::pow(10, std::ceil(std::log10(left))); tick <= right; tick *= 10)
@@ -145,8 +147,8 @@ std::string to_svg(const Roofline& plot) {
         "<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{:.1f}\" fill=\"{}\" fill-opacity=\"0.8\"><title>{}</title>"
         "</circle>\n",
         x(dot.flops_per_byte), y(dot.flops_per_s), 4 + 12 * std::sqrt(std::clamp(dot.share, 0.0, 1.0)),
-        kColours[shown % std::size(kColours)], xml_text(dot.name));
-    svg += legend(shown++, dot.name);
+        kColours[plot.legend ? shown % std::size(kColours) : 0], xml_text(dot.name));
+    if (plot.legend) svg += legend(shown++, dot.name);
   }
   return svg + axes("operations a byte", "operations a second") + "</svg>\n";
 }

@@ -5,6 +5,7 @@
 // dark colours.
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace lorry::profile {
@@ -33,10 +34,11 @@ struct Roofline {
     double share;  ///< of the time, 0 to 1: the dot's area
   };
   std::vector<Dot> dots = {};  ///< those without operations are left out
+  bool legend = true;          ///< false: the dots' names are seen only under the pointer
 };
 std::string to_svg(const Roofline& plot);
 
-/// The text with &, <, > and quotes as XML's entities.
-std::string xml_text(const std::string& text);
+/// The text for XML and HTML: &, <, > and both quotes are escaped, and control characters are left out.
+std::string xml_text(std::string_view text);
 
 }  // namespace lorry::profile

@@ -4,33 +4,21 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <unordered_map>
 
 #include "lorry/base/error.h"
 #include "lorry/base/units.h"
+#include "lorry/profile/cell_text.h"
+#include "lorry/profile/program_view.h"
 
 namespace lorry::profile {
 namespace {
 
-const Ceilings* ceilings_of(Device device, const std::vector<Ceilings>& all) {
+/// The least time in nanoseconds that work needs at its device's ceilings. 0 if unknown.
+double least_ns(Device device, int64_t bytes, int64_t flops, DType dtype, const std::vector<Ceilings>& all) {
   const auto at = std::ranges::find(all, device, &Ceilings::device);
-  return at != all.end() ? &*at : nullptr;
-}
-
-/// The dtype in which a product computes: that of its first floating input.
-DType product_dtype(const Recording& r, const SpanRecord& span) {
-  if (span.operands == kNone) return kF32;
-  for (const OperandRecord& x : r.operand_lists[static_cast<size_t>(span.operands)].operands)
-    if (!x.is_number && is_floating(x.dtype)) return x.dtype;
-  return kF32;
-}
-
-double least_ns_of(int64_t bytes, int64_t flops, DType dtype, const Ceilings& c) {
-  double least = c.copy_bytes_per_s > 0 ? 1e9 * static_cast<double>(bytes) / c.copy_bytes_per_s : 0;
-  const auto rate = c.matmul_flops_per_s.find(dtype);
-  if (rate != c.matmul_flops_per_s.end() && rate->second > 0)
-    least = std::max(least, 1e9 * static_cast<double>(flops) / rate->second);
-  return least;
+  return at != all.end() ? least_time(*at, bytes, flops, dtype).most() : 0;
 }
 
 /// "[8, 64] f32, [64] f32".
@@ -108,16 +96,13 @@ std::vector<int64_t> time_inside(const Recording& r) {
   return inside;
 }
 
-/// Whether the work is that of an operator: those alone have bytes, and inside scopes and backwards are others.
-bool is_work(const SpanRecord& x) { return x.kind != SpanKind::scope && x.kind != SpanKind::backward; }
-
 void add_spans(const Recording& r, GroupBy by, const std::vector<Ceilings>& ceilings, Rows& rows) {
   const std::vector<int64_t> inside = time_inside(r);
   for (size_t i = 0; i < r.spans.size(); ++i) {
     const SpanRecord& x = r.spans[i];
     if (x.kind == SpanKind::scope) continue;
     const int64_t self = x.duration() - std::min(inside[i], x.duration());
-    const double least = is_work(x) ? least_ns(r, x, ceilings) : 0;
+    const double least = x.is_work() ? least_ns(x.device, x.bytes, x.flops, x.dtype, ceilings) : 0;
     bool is_innermost = true;
     for (const std::string& name : groups_of(r, x, by)) {
       TableRow& row = rows[name];
@@ -125,30 +110,37 @@ void add_spans(const Recording& r, GroupBy by, const std::vector<Ceilings>& ceil
       is_innermost = false;
       // Of a backward the calls inside it are counted by themselves.
       row.cpu_ns += by == GroupBy::op || by == GroupBy::shape ? x.duration() : self;
-      if (by == GroupBy::op || by == GroupBy::shape || is_work(x)) ++row.calls;
+      if (by == GroupBy::op || by == GroupBy::shape || x.is_work()) ++row.calls;
       row.bytes += x.bytes, row.flops += x.flops;
       if (least > 0) rows.add_least(name, least);
     }
   }
 }
 
-void add_device(const Recording& r, GroupBy by, Rows& rows) {
+/// Adds the work of GPUs, and the calls that replayed graphs made there: each at its first node.
+void add_device(const Recording& r, GroupBy by, const std::vector<Ceilings>& ceilings, Rows& rows, TableRow& total) {
+  std::set<std::pair<uint32_t, int32_t>> counted;  // launches of graphs, and their parts
   for (const DeviceRecord& x : r.device) {
+    total.device_ns += x.duration(), ++total.launches;
+    const bool is_call = x.replayed != kNone && counted.emplace(x.correlation, x.replayed).second;
+    const PartRecord part = is_call ? r.origin_of(x) : PartRecord();
+    if (is_call) ++total.calls, total.bytes += part.bytes, total.flops += part.flops;
     std::vector<std::string> names{"(unknown)"};
     if (x.span != kNone) {
       SpanRecord as = r.spans[static_cast<size_t>(x.span)];
       if (x.replayed != kNone) {
-        const PartRecord part = r.origin_of(x);
-        as.name = part.name, as.path = part.path, as.line = part.line;
+        const PartRecord origin = r.origin_of(x);
+        as.name = origin.name, as.path = origin.path, as.line = origin.line;
       }
       names = groups_of(r, as, by);
     }
     for (const std::string& name : names) {
       TableRow& row = rows[name];
       row.device_ns += x.duration(), ++row.launches;
-      if (x.replayed == kNone) continue;
-      const PartRecord part = r.origin_of(x);
-      row.calls += 1, row.bytes += part.bytes / part.nodes, row.flops += part.flops / part.nodes;
+      if (!is_call) continue;
+      ++row.calls, row.bytes += part.bytes, row.flops += part.flops;
+      const Device device{DeviceType::cuda, x.device};
+      rows.add_least(name, least_ns(device, part.bytes, part.flops, part.dtype, ceilings));
     }
   }
 }
@@ -188,24 +180,19 @@ void add_to(TableRow& sum, const TableRow& x) {
   sum.launches += x.launches, sum.bytes += x.bytes, sum.flops += x.flops;
 }
 
-TableRow total_of(const Recording& r) {
+/// What the host did, all together.
+TableRow total_of_spans(const Recording& r) {
   TableRow total{.name = "total"};
   for (const SpanRecord& x : r.spans) {
     if (x.parent == kNone) total.cpu_ns += x.duration(), total.self_cpu_ns += x.duration();
-    if (is_work(x)) ++total.calls, total.bytes += x.bytes, total.flops += x.flops;
+    if (x.is_work()) ++total.calls, total.bytes += x.bytes, total.flops += x.flops;
   }
-  for (const DeviceRecord& x : r.device) total.device_ns += x.duration(), ++total.launches;
   return total;
 }
 
 const char* title(GroupBy by) {
   constexpr const char* kTitles[] = {"operator", "module", "line", "operator and shapes"};
   return kTitles[static_cast<int>(by)];
-}
-
-std::string time_text(int64_t ns) { return ns == 0 ? "-" : duration_text(static_cast<double>(ns) / 1000); }
-std::string count_text(int64_t count, const char* unit) {
-  return count == 0 ? "-" : quantity(static_cast<double>(count), unit);
 }
 
 /// A name that fits its column: of a long path the end tells more.
@@ -215,22 +202,17 @@ std::string fitted(const std::string& name, size_t width) {
 
 }  // namespace
 
-double least_ns(const Recording& r, const SpanRecord& span, const std::vector<Ceilings>& ceilings) {
-  if (ceilings.empty() || (span.bytes == 0 && span.flops == 0)) return 0;
-  const Ceilings* const c = ceilings_of(span.device, ceilings);
-  return c != nullptr ? least_ns_of(span.bytes, span.flops, product_dtype(r, span), *c) : 0;
-}
-
 Table table(const Recording& recording, const TableOptions& options, const std::vector<Ceilings>& ceilings) {
   if (options.row_limit < 0)
     raise_as<ValueError>("table", "row_limit is negative; got {}; expected 0 or more", options.row_limit);
   Rows rows;
   add_spans(recording, options.by, ceilings, rows);
-  add_device(recording, options.by, rows);
+  TableRow total = total_of_spans(recording);
+  add_device(recording, options.by, ceilings, rows, total);
   Table made{.by = options.by,
              .rows = rows.take(),
              .rest = {.name = "other rows"},
-             .total = total_of(recording),
+             .total = std::move(total),
              .duration_ns = recording.duration,
              .has_device = !recording.device.empty()};
   sort(made.rows, options.sort_by);
@@ -250,11 +232,11 @@ std::string to_string(const Table& table) {
     const int64_t whole = table.has_device ? table.total.device_ns : table.duration_ns;
     const int64_t part = table.has_device ? row.device_ns : row.self_cpu_ns;
     text += fmt::format("{:<{}} {:>8} {:>10} {:>10}", fitted(row.name, width), width, row.calls,
-                        time_text(row.self_cpu_ns), time_text(row.cpu_ns));
-    if (table.has_device) text += fmt::format(" {:>10} {:>8}", time_text(row.device_ns), row.launches);
+                        time_cell(row.self_cpu_ns), time_cell(row.cpu_ns));
+    if (table.has_device) text += fmt::format(" {:>10} {:>8}", time_cell(row.device_ns), row.launches);
     text += fmt::format(" {:>5.1f}% {:>10} {:>10} {:>8}\n",
                         whole > 0 ? 100.0 * static_cast<double>(part) / static_cast<double>(whole) : 0.0,
-                        count_text(row.bytes, "B"), count_text(row.flops, "FLOP"),
+                        count_cell(row.bytes, "B"), count_cell(row.flops, "FLOP"),
                         row.ratio_to_ceiling ? fmt::format("{:.0f} %", 100 * *row.ratio_to_ceiling) : "-");
   };
   for (const TableRow& row : table.rows) add(row);

@@ -37,8 +37,8 @@ struct TableRow {
   int64_t device_ns = 0;  ///< of kernels, copies and fills on GPUs
   int64_t launches = 0;
   int64_t bytes = 0, flops = 0;  ///< what its calls must move and compute
-  /// The time that bytes and operations need at the device's ceilings, as a share of the time that was taken. Empty if
-  /// neither is known.
+  /// The time that bytes and operations need at the device's ceilings (for whichever takes longer), as a share of the
+  /// time that was taken. Empty if neither is known.
   std::optional<double> ratio_to_ceiling = {};
 };
 
@@ -59,9 +59,5 @@ Table table(const Recording& recording, const TableOptions& options = {}, const 
 std::string to_string(const Table& table);
 /// For programs: all figures, times in nanoseconds.
 std::string to_json(const Table& table);
-
-/// The least time in nanoseconds that a call needs at its device's ceilings: for its bytes or for its operations,
-/// whichever takes longer. 0 if unknown.
-double least_ns(const Recording& recording, const SpanRecord& span, const std::vector<Ceilings>& ceilings);
 
 }  // namespace lorry::profile

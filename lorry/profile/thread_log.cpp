@@ -2,7 +2,6 @@
 
 #include <sys/resource.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -29,7 +28,7 @@ OperandRecord record_of(const Tensor* x) {
   }
   record.dtype = x->dtype(), record.device = x->device(), record.sizes = x->sizes();
   record.contiguous = x->node()->contiguous, record.pinned = x->node()->storage->pinned();
-  record.is_leaf = x->node()->requires_grad;
+  record.requires_grad = x->node()->requires_grad;
   if (!record.contiguous) record.strides = x->strides();
   return record;
 }
@@ -65,8 +64,8 @@ class KeyWriter {
 
 }  // namespace
 
-ThreadLog::ThreadLog(uint32_t n, bool stacks, bool operands)
-    : number(n), names(1), paths(1), places(1), operand_lists(1), part_lists(1), stacks_(stacks), operands_(operands) {
+ThreadLog::ThreadLog(uint32_t n, bool stacks)
+    : number(n), names(1), paths(1), places(1), operand_lists(1), part_lists(1), stacks_(stacks) {
   place_table_.resize(1024), operand_table_.resize(1024);
   open_.reserve(64);
   thread.id = syscall(SYS_gettid);
@@ -74,11 +73,9 @@ ThreadLog::ThreadLog(uint32_t n, bool stacks, bool operands)
 }
 
 ThreadLog::Counters ThreadLog::counters() {
-  timespec on_processor{};
   rusage use{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &on_processor);
   getrusage(RUSAGE_THREAD, &use);
-  return {steady_ns(), int64_t{1'000'000'000} * on_processor.tv_sec + on_processor.tv_nsec, use.ru_nvcsw};
+  return {steady_ns(), thread_cpu_ns(), use.ru_nvcsw};
 }
 
 void ThreadLog::note_long_gap(uint64_t now) {
@@ -200,23 +197,22 @@ void ThreadLog::describe(LoggedSpan& span, const SpanView& view) {
     SpanDescription text;
     if (view.describe != nullptr) view.describe(view.object, text);
     made.name = name(text.name), made.place = place_of(text.path, text.frames);
-    made.bytes = text.bytes, made.flops = text.flops, made.origin_or_parts = view.origin;
+    made.note_cost(text.cost), made.origin_or_parts = view.origin;
     if (!text.parts.empty()) {
       std::vector<LoggedPart> parts;
-      for (const SpanPart& x : text.parts)
-        parts.push_back({name(x.name), place_of(x.path, x.frames), x.nodes, x.bytes, x.flops});
+      for (const SpanPart& x : text.parts) parts.push_back({name(x.name), place_of(x.path, x.frames), x.nodes, x.cost});
       const std::scoped_lock lock(mutex);
       made.origin_or_parts = static_cast<uint32_t>(part_lists.size());
       part_lists.push_back(std::move(parts));
     }
     if (view.id != 0) described_.emplace(key, made);
   }
-  span.name = made.name, span.place = made.place, span.bytes = made.bytes, span.flops = made.flops;
+  span.name = made.name, span.place = made.place;
+  span.bytes = made.bytes, span.flops = made.flops, span.dtype = made.dtype;
   span.origin_or_parts = made.origin_or_parts;
 }
 
 void ThreadLog::note_operands(LoggedSpan& span, const door::CallView& call) {
-  if (!operands_) return;
   const size_t inputs = std::min(call.inputs.size(), kMostOperands);
   const size_t outputs = std::min(call.outputs.size(), kMostOperands - inputs);
   span.first_storage = static_cast<uint32_t>(storages.appended());

@@ -46,20 +46,23 @@ struct LoggedSpan {
   uint32_t origin_or_parts = 0;  ///< of a backward: the place of its forward, of any thread; of a replay: its parts
   Op op = kNoOp;
   SpanKind kind{};
+  uint8_t dtype = UINT8_MAX;  ///< SpanCost::dtype
   bool failed : 1 = false, in_place : 1 = false, is_module : 1 = false;
+
+  void note_cost(const SpanCost& cost) { bytes = cost.bytes, flops = cost.flops, dtype = cost.dtype; }
 };
 static_assert(sizeof(LoggedSpan) == 64);
 
 /// A call that a graph repeats.
 struct LoggedPart {
   uint32_t name = 0, place = 0;
-  int64_t nodes = 1, bytes = 0, flops = 0;
+  int64_t nodes = 1;
+  SpanCost cost = {};
 };
 
 struct LoggedWait {
   uint64_t begin = 0, end = 0;
   uint32_t span = 0, place = 0, name = 0, text = 0;
-  events::Wait why = events::Wait::none;
 };
 
 /// Time between two spans in which the thread called nothing. Only gaps of kLongGap ticks and more are logged.
@@ -77,7 +80,7 @@ struct LoggedMemory {
 class ThreadLog {
  public:
   /// number: of the thread among the recorded ones; at most kMostThreads.
-  ThreadLog(uint32_t number, bool stacks, bool operands);
+  ThreadLog(uint32_t number, bool stacks);
   ThreadLog(const ThreadLog&) = delete;
   ThreadLog& operator=(const ThreadLog&) = delete;
 
@@ -124,7 +127,6 @@ class ThreadLog {
   uint32_t name(std::string_view text);  ///< its number
   void enter(std::string path);          ///< the current path
   void leave();
-  uint32_t path() const { return path_; }
   /// Describes a span that is not a call: its name and place.
   void describe(LoggedSpan& span, const SpanView& view);
   void note_operands(LoggedSpan& span, const door::CallView& call);
@@ -162,7 +164,7 @@ class ThreadLog {
   void grow_operand_table();
   void grow_table();
 
-  const bool stacks_, operands_;
+  const bool stacks_;
   void count(bool is_stored) {
     if (!is_stored) lose();
   }

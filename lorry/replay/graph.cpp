@@ -41,6 +41,20 @@ class HostWritten {
   HostWritten& operator=(const HostWritten&) = delete;
 };
 
+/// Lets the work hear what the captured calls cost, for a scope: calls are announced as under a profiler.
+class HearCosts {
+ public:
+  explicit HearCosts(CostHearer& work)
+      : before_(std::exchange(lorry::detail::t_cost_hearer, &work)), announced_(kProfileMode, 0) {}
+  ~HearCosts() { lorry::detail::t_cost_hearer = before_; }
+  HearCosts(const HearCosts&) = delete;
+  HearCosts& operator=(const HearCosts&) = delete;
+
+ private:
+  CostHearer* const before_;
+  const ModeScope announced_;
+};
+
 /// Marks a graph as being replayed.
 class Busy {
  public:
@@ -191,6 +205,7 @@ void Graph::State::capture() {
     work = device::capture_work(current_stream(device));
     try {
       const device::CapturedScope captured;
+      const HearCosts costs(*work);
       const HostWritten written(host_written);
       for (const Tensor& x : function()) outputs.push_back(x.defined() ? x.detach() : x);
     } catch (...) {

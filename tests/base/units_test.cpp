@@ -15,6 +15,7 @@ TEST(Units, a_figure_has_three_digits_and_the_unit_that_fits) {
   EXPECT_EQ(duration_text(0.0452), "45.2 ns");
   EXPECT_EQ(duration_text(1.2345), "1.23 us");
   EXPECT_EQ(duration_text(14'321), "14.3 ms");
+  EXPECT_EQ(duration_text(-14'321), "-14.3 ms") << "a difference";
   EXPECT_EQ(duration_text(2.5e6), "2.50 s");
   EXPECT_EQ(duration_text(7.2e9), "7200 s");
   EXPECT_EQ(bytes_text(std::nullopt), "-");

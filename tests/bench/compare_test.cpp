@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "lorry/base/error.h"
 #include "lorry/bench/result.h"
@@ -98,6 +99,46 @@ TEST(CompareReports, a_file_that_is_no_report_is_refused_with_the_place) {
   EXPECT_NE(said_of("min_us", 5).find("are not in order"), std::string::npos);
   EXPECT_NE(said_of("device", std::string(5000, 'x')).find("expected at most 4096"), std::string::npos);
   EXPECT_NE(said(std::string(100'000, '[')).find("nested 100000 deep"), std::string::npos);
+}
+
+TEST(CompareReports, brackets_and_colons_inside_texts_are_no_structure) {
+  const std::string odd = std::string(1500, '[') + "\"\\" + std::string(1500, ':');
+  const Report found = read(file(nlohmann::json::array({row(odd, 1, 1, 1), row("]]}\\", 1, 1, 1)})));
+  ASSERT_EQ(found.rows.size(), 2u);
+  EXPECT_EQ(found.rows[0].name, odd);
+  EXPECT_EQ(found.rows[1].name, "]]}\\");
+}
+
+TEST(CompareReports, what_a_machine_cannot_say_is_refused) {
+  const auto said = [](const nlohmann::json& machine) {
+    const nlohmann::json text = {{"schema", 1}, {"machine", machine}, {"results", nlohmann::json::array()}};
+    return test::message<FormatError>([&] { read(text); });
+  };
+  std::string umlauts;  // cut after 4096 bytes, the last would be half of one
+  for (int i = 0; i < 3000; ++i) umlauts += "\u00fc";
+  EXPECT_NE(said({{"cpu", "x" + umlauts}}).find("'cpu' of the machine has 6001 bytes; expected at most 4096"),
+            std::string::npos);
+  EXPECT_NE(said({{"x" + umlauts, 1}}).find("of the machine has 6001 bytes"), std::string::npos);
+  EXPECT_NE(said({{"gpus", {{"list", std::vector<int>(5000, 1)}}}}).find("'gpus.list' of the machine"),
+            std::string::npos);
+  nlohmann::json many;
+  for (int i = 0; i < 257; ++i) many[std::to_string(i)] = 1;
+  EXPECT_NE(said(many).find("an object has more than 256 members"), std::string::npos);
+}
+
+TEST(CompareReports, cases_by_the_hundred_thousand_are_matched_soon) {
+  // By one search of a list for each, these would take minutes.
+  Report before, after;
+  for (int i = 0; i < 200'000; ++i) {
+    ReportRow& row = before.rows.emplace_back();
+    row.name = std::to_string(i % 150'000), row.median_us = 1.0 + i, row.p90_us = 1e9;
+  }
+  after.rows.assign(before.rows.rbegin(), before.rows.rend());
+  const Comparison found = compare(before, after);
+  ASSERT_EQ(found.cases.size(), before.rows.size());
+  EXPECT_TRUE(found.only_before.empty() && found.only_after.empty());
+  EXPECT_EQ(found.cases[0].before.median_us, 1) << "in the order of the old report";
+  EXPECT_EQ(found.cases[0].after.median_us, 150'001) << "of two cases alike, the first of the new report";
 }
 
 TEST(CompareReports, a_report_that_ends_early_or_has_a_changed_byte_is_refused_or_read) {

@@ -111,6 +111,15 @@ class Figures(CommandTest):
         self.refused("bench", "--compare", old, new, "--fail-above", 50, says=("slower by 100.0 %",))
         self.run_lorry("bench", "--compare", old, new, "--fail-above", 50, "--filter", "b")
 
+    def test_a_filter_chooses_among_all_rows_of_two_reports(self):
+        old, new = self.report("old.json", ab=1.0, bc=1.0), self.report("new.json", ab=1.0, cd=1.0)
+        for part, chosen in ("b", ["ab", "bc"]), ("d", ["cd"]), ("", ["ab", "bc", "cd"]):
+            self.run_lorry("bench", "--compare", old, new, "--filter", part, "--json", "found.json")
+            found = json.loads((self.path / "found.json").read_text())
+            self.assertEqual([row["case"] for key in ("cases", "only_old", "only_new") for row in found[key]], chosen)
+        self.refused("bench", "--compare", old, new, "--filter", "zzz",
+                     says=("no case contains 'zzz'; expected a part of 'ab', 'bc' or 'cd'",))
+
     def test_what_is_no_report_is_refused(self):
         old = self.report("old.json", a=1.0)
         (self.path / "bad.json").write_text("{")

@@ -41,6 +41,47 @@ TEST(Options, every_command_takes_the_common_flags) {
   }
 }
 
+/// The command that `lorry profile` runs, with the common flags that it runs with.
+Arguments profiled(const std::vector<const char*>& words) {
+  return *std::get<ProfileOptions>(std::get<Arguments>(parse_line(words)).command).command;
+}
+
+TEST(Options, a_profiled_command_takes_over_the_flags_that_it_has_not_itself) {
+  const std::vector<const char*> own = {"profile", "--device", "cpu",    "--threads", "3",     "--seed", "7",
+                                        "--quiet", "--json",   "p.json", "--",        "train", "--text", "a"};
+  const Arguments taken = profiled(own);
+  EXPECT_EQ(taken.common.device, kCPU);
+  EXPECT_EQ(taken.common.threads, 3);
+  EXPECT_EQ(taken.common.seed, 7u);
+  EXPECT_EQ(std::get<TrainOptions>(taken.command).settings.seed, 7u);
+  EXPECT_TRUE(taken.common.quiet);
+  EXPECT_EQ(taken.common.json, "") << "the file is the profile's";
+  std::vector<const char*> both = own;
+  for (const char* word : {"--threads", "5", "--seed", "0", "--json", "t.json"}) both.push_back(word);
+  const Arguments given = profiled(both);
+  EXPECT_EQ(given.common.device, kCPU);
+  EXPECT_EQ(given.common.threads, 5);
+  EXPECT_EQ(given.common.seed, 0u);
+  EXPECT_EQ(std::get<TrainOptions>(given.command).settings.seed, 0u);
+  EXPECT_EQ(given.common.json, "t.json");
+  const Arguments plain = profiled({"profile", "--", "info", "--quiet"});
+  EXPECT_FALSE(plain.common.device || plain.common.threads);
+  EXPECT_TRUE(plain.common.quiet);
+}
+
+TEST(Options, a_profile_writes_no_file_where_its_command_prints) {
+  for (const char* file : {"--trace", "--report", "--memory-plot", "--json"}) {
+    EXPECT_EQ(status_of({"profile", file, "-", "--", "info"}), 2) << file;
+    EXPECT_EQ(status_of({"profile", file, "f", "--", "info"}), -1) << file;
+  }
+  EXPECT_EQ(status_of({"profile", "--", "info", "--json", "-"}), -1) << "that file is the command's own";
+}
+
+TEST(Options, a_profile_records_as_many_calls_as_a_session_can) {
+  EXPECT_EQ(status_of({"profile", "--max-spans", "268435456", "--", "info"}), -1);
+  EXPECT_EQ(status_of({"profile", "--max-spans", "268435457", "--", "info"}), 2);
+}
+
 TEST(Options, lessons_are_chosen_by_their_numbers) {
   const auto parsed = parse_line({"lessons", "7", "0", "--report", "page.html", "--seconds", "0.5"});
   const auto& lessons = std::get<LessonsOptions>(std::get<Arguments>(parsed).command);

@@ -29,6 +29,7 @@ class Machine {
     std::filesystem::create_directories((root_ / path).parent_path());
     std::ofstream(root_ / path) << text;
   }
+  int64_t resident() const { return memory::process_memory_resident(root_.string()); }
   int64_t limit() const { return memory::process_memory_limit(root_.string()); }
   int64_t available(int64_t reserved) const { return memory::process_memory_available(reserved, root_.string()); }
 
@@ -42,6 +43,14 @@ TEST(ProcessMemory, without_control_groups_the_machine_is_the_limit) {
   EXPECT_EQ(machine.available(0), 6144 * kMB);
   EXPECT_EQ(machine.available(200 * kMB), 6144 * kMB) << "what the process holds is touched already";
   EXPECT_EQ(machine.available(1300 * kMB), 5144 * kMB) << "a gigabyte is held and not touched yet";
+}
+
+TEST(ProcessMemory, what_is_resident_counts_files_too) {
+  const Machine machine;
+  EXPECT_EQ(machine.resident(), 340 * kMB);
+  machine.write("proc/self/statm", "");
+  EXPECT_EQ(machine.resident(), 0);
+  EXPECT_GT(memory::process_memory_resident(), kMB);
 }
 
 TEST(ProcessMemory, free_swap_can_be_used) {

@@ -178,44 +178,48 @@ Scale scale_of(const std::vector<double>& elements, const QuantScheme& scheme) {
   return {std::max(std::max(-low, high) / largest, least), 0};
 }
 
+/// Compares int8 codes with plain loops. dim: of the channels; -1: one scale for all.
+void expect_codes_of_loops(const Tensor& x, int64_t dim, bool affine) {
+  const QuantScheme scheme = dim < 0 ? QuantScheme::int8(affine) : QuantScheme::int8_per_channel(dim, affine);
+  const Quantized q = quantize(x, scheme);
+  EXPECT_EQ(q.dtype, x.dtype());
+  EXPECT_EQ(q.codes.sizes(), x.sizes());
+  const std::vector<double> values = elements(x), codes = elements(q.codes), back = elements(dequantize(q));
+  EXPECT_EQ(dequantize(q).dtype(), x.dtype());
+  const size_t channels = dim < 0 ? 1 : static_cast<size_t>(x.size(dim));
+  size_t inner = 1;
+  for (int64_t d = dim + 1; d < x.dim(); ++d) inner *= static_cast<size_t>(x.size(d));
+  std::vector<std::vector<double>> own(channels);
+  for (size_t i = 0; i < values.size(); ++i) own[i / inner % channels].push_back(values[i]);
+  std::vector<Scale> scales;
+  for (size_t c = 0; c < channels; ++c) {
+    scales.push_back(scale_of(own[c], scheme));
+    ASSERT_EQ(static_cast<float>(element(q.scale, static_cast<int64_t>(c))), scales[c].scale);
+    if (affine) {
+      ASSERT_EQ(element(q.zero_point, static_cast<int64_t>(c)), scales[c].zero);
+    }
+  }
+  const double inexact = is_narrow(x.dtype()) ? 0.02 : 1e-6;
+  for (size_t i = 0; i < values.size(); ++i) {
+    const Scale& by = scales[i / inner % channels];
+    const float ratio = static_cast<float>(values[i]) * (1 / by.scale);
+    ASSERT_EQ(codes[i], std::clamp<double>(static_cast<double>(std::nearbyint(ratio)) + by.zero, -128, 127));
+    ASSERT_NEAR(back[i], (codes[i] - by.zero) * by.scale, inexact);
+    ASSERT_LE(std::fabs(back[i] - values[i]), 0.501 * by.scale + inexact);
+  }
+}
+
 TEST(Quantize, scales_and_codes_are_those_of_plain_loops_for_every_dtype_and_layout) {
-  for (const bool affine : {false, true})
-    for (const int64_t dim : {-1, 0, 1, 2})
-      for (const DType dtype : {kF16, kBF16, kF32, kF64})
-        for (const Memory memory : kMemories) {
-          SCOPED_TRACE(std::string(name(dtype)) + (affine ? " affine" : "") + " dim " + std::to_string(dim));
-          const Tensor x = sample({3, 40, 5}, dtype, 11, memory);
-          const QuantScheme scheme = dim < 0 ? QuantScheme::int8(affine) : QuantScheme::int8_per_channel(dim, affine);
-          const Quantized q = quantize(x, scheme);
-          EXPECT_EQ(q.dtype, dtype);
-          EXPECT_EQ(q.codes.sizes(), x.sizes());
-          const std::vector<double> values = elements(x), codes = elements(q.codes), back = elements(dequantize(q));
-          EXPECT_EQ(dequantize(q).dtype(), dtype);
-          const Dims sizes{3, 40, 5};
-          const auto channel = [&](size_t i) {
-            const size_t at[] = {i / 200, i / 5 % 40, i % 5};
-            return dim < 0 ? 0 : at[dim];
-          };
-          for (int64_t c = 0; c < (dim < 0 ? 1 : sizes[static_cast<int>(dim)]); ++c) {
-            std::vector<double> own;
-            for (size_t i = 0; i < values.size(); ++i)
-              if (channel(i) == static_cast<size_t>(c)) own.push_back(values[i]);
-            const Scale want = scale_of(own, scheme);
-            ASSERT_EQ(static_cast<float>(element(q.scale, c)), want.scale);
-            if (affine) {
-              ASSERT_EQ(element(q.zero_point, c), want.zero);
-            }
-            const double inexact = is_narrow(dtype) ? 0.02 : 1e-6;
-            for (size_t i = 0; i < values.size(); ++i) {
-              if (channel(i) != static_cast<size_t>(c)) continue;
-              const float ratio = static_cast<float>(values[i]) * (1 / want.scale);
-              ASSERT_EQ(codes[i],
-                        std::clamp<double>(static_cast<double>(std::nearbyint(ratio)) + want.zero, -128, 127));
-              ASSERT_NEAR(back[i], (codes[i] - want.zero) * want.scale, inexact);
-              ASSERT_LE(std::fabs(back[i] - values[i]), 0.501 * want.scale + inexact);
-            }
+  // The long ones take several blocks of a kernel and several runs of a thread for a channel.
+  for (const Dims& sizes : {Dims{3, 40, 5}, Dims{2, 5000}, Dims{3, 4099}})
+    for (const bool affine : {false, true})
+      for (int64_t dim = -1; dim < sizes.size(); ++dim)
+        for (const DType dtype : {kF16, kBF16, kF32, kF64})
+          for (const Memory memory : kMemories) {
+            if (checked_numel(sizes) > 1000 && dtype != kF32 && dtype != kBF16) continue;
+            SCOPED_TRACE(std::string(name(dtype)) + (affine ? " affine" : "") + " dim " + std::to_string(dim));
+            expect_codes_of_loops(sample(sizes, dtype, 11, memory), dim, affine);
           }
-        }
 }
 
 TEST(Quantize, scaled_8_bit_floats_use_the_whole_range) {
@@ -411,6 +415,32 @@ TEST(Int8Matmul, gives_what_loops_give_for_sizes_that_fit_no_tile_and_for_every_
         expect_product(a, b);
       }
   expect_product(random_codes({8, 12}, 1).slice(1, 0, {}, 2), random_codes({6, 12}, 2).slice(1, 0, {}, 3));
+}
+
+/// One row and one column of every batch are checked: the whole would take seconds.
+void expect_large_product(const Tensor& a, const Tensor& b) {
+  const Tensor c = int8_matmul(a, b);
+  const auto part = [](const Tensor& x, int64_t dim) { return x.slice(dim, x.size(dim) - 1, x.size(dim)); };
+  EXPECT_TRUE(equal(part(c, -2).to(kF64), matmul(part(a, -2).to(kF64), b.to(kF64)))) << describe(a) << describe(b);
+  EXPECT_TRUE(equal(part(c, -1).to(kF64), matmul(a.to(kF64), part(b, -1).to(kF64)))) << describe(a) << describe(b);
+}
+
+TEST(Int8Matmul, large_products_take_operands_of_every_layout_with_and_without_tuning) {
+  const bool before = matmul_tuning();
+  for (const bool tuning : {false, true}) {
+    set_matmul_tuning(tuning);
+    for (const int64_t k : {512, 514})
+      for (const int64_t n : {512, 510})
+        for (const bool a_columns : {false, true})
+          for (const bool b_columns : {false, true}) {
+            const Tensor a = a_columns ? random_codes({k, 300}, 1).t() : random_codes({300, k}, 1);
+            const Tensor b = b_columns ? random_codes({n, k}, 2).t() : random_codes({k, n}, 2);
+            expect_large_product(a, b);
+          }
+    const Tensor wide = random_codes({3, 300, 513}, 3);  // rows that start at every address
+    expect_large_product(wide.slice(2, 1, 513), random_codes({3, 512, 512}, 4).transpose(1, 2));
+  }
+  set_matmul_tuning(before);
 }
 
 TEST(Int8Matmul, multiplies_batches_and_nothing) {

@@ -109,6 +109,7 @@ TEST(Apply, the_loop_that_is_made_again_has_the_calls_of_the_program) {
   profile::Session listed;
   pair->then();
   const profile::Recording list = listed.stop();
+  EXPECT_EQ(pair->count, 1);
   ASSERT_EQ(loop.spans.size(), 10u);
   for (size_t i = 0; i < 10; ++i) {
     EXPECT_EQ(loop.spans[i].op, Op::mul);

@@ -95,7 +95,7 @@ Recording with_random_clocks(uint32_t seed) {
   const auto below = [&](int64_t n) { return static_cast<int64_t>(random() % static_cast<uint64_t>(n)); };
   Recording r;
   r.process = 4242, r.names = {"", "x"}, r.paths = r.lines = {""};
-  r.threads = {{4242, "main", 0, 0, 0}};
+  r.threads = {{4242, "main", 0}};
   int64_t now = 1'000;
   std::vector<int32_t> open;
   for (int i = 0; i < 60; ++i) {
@@ -110,7 +110,7 @@ Recording with_random_clocks(uint32_t seed) {
     } else if (choice == 2) {
       r.calls.push_back({begin, begin + below(400), 1, 0, 0, around});
     } else {
-      r.waits.push_back({begin, begin + below(400), 0, events::Wait::value, around, 1, 1, 0, 0});
+      r.waits.push_back({begin, begin + below(400), 0, around, 1, 1, 0, 0});
     }
     now += below(300);
   }

@@ -218,6 +218,22 @@ TEST(Regimes, count_what_a_replay_holds_once) {
   EXPECT_EQ(d.busy_ns, 1000 * kMicro);
 }
 
+TEST(Regimes, on_a_gpu_replayed_calls_are_judged_by_what_was_captured) {
+  Maker m;
+  Recording& r = m.recording();
+  r.part_lists.push_back({{.bytes = 1 * kMicro, .flops = 300 * kMicro}, {.bytes = 100 * kMicro}});
+  const int32_t replay = m.span(SpanKind::replay, "replay", 0, 10);
+  r.spans.back().parts = 0;
+  for (int32_t k = 0; k < 2; ++k) {
+    m.kernel(replay, 5, k * 375 * kMicro, k == 0 ? 375 * kMicro : 500 * kMicro);
+    r.device.back().replayed = k, r.device.back().correlation = 1;
+  }
+  const Diagnosis d = diagnose(r, options());
+  EXPECT_EQ(d.regime, Regime::compute) << to_string(d);
+  EXPECT_DOUBLE_EQ(d.times[Regime::compute], 375 * kMicro);
+  EXPECT_DOUBLE_EQ(d.times[Regime::memory], 125 * kMicro);
+}
+
 TEST(Regimes, a_call_that_lost_its_processor_did_not_compute) {
   Maker m;
   for (int64_t i = 0; i < 20; ++i) m.operands(m.call(Op::add, 200 * i, 200 * i + 150, 768), {{1, {64}}, {2, {64}}});

@@ -34,6 +34,48 @@ TEST(Findings, at_one_place_are_joined) {
   EXPECT_EQ(found->gain_bytes, 2 * 100 * 100 * 4);
 }
 
+TEST(Findings, of_layers_share_a_path_with_stars_where_their_paths_differ) {
+  for (const bool differ : {false, true}) {
+    Maker m;
+    Recording& r = m.recording();
+    r.paths.insert(r.paths.end(), {"block3.mlp", "block4.mlp"});
+    for (uint64_t i = 0; i < 2; ++i) {
+      const int64_t at = static_cast<int64_t>(i) * 300 * kMicro;
+      const int32_t copy = m.call(Op::clone, at, at + 200 * kMicro, 100 * kMicro);
+      m.operands(copy, {{10 * i + 1, {100, 100}, false}}, {{10 * i + 2, {100, 100}}});
+      const int32_t sum = m.call(Op::sum, at + 200 * kMicro, at + 300 * kMicro, 40 * kMicro);
+      m.operands(sum, {{10 * i + 2, {100, 100}}}, {{10 * i + 3, {100}}});
+      for (const int32_t x : {copy, sum}) r.spans[static_cast<size_t>(x)].path = differ && i == 1 ? 2 : 1;
+    }
+    const Diagnosis d = diagnose(r, options());
+    const Finding* found = find(d, Finding::Kind::contiguous);
+    ASSERT_NE(found, nullptr) << to_string(d);
+    EXPECT_EQ(found->count, 2);
+    EXPECT_EQ(found->path, differ ? "block*.mlp" : "block3.mlp");
+  }
+}
+
+TEST(Findings, of_alignment_judge_the_matrices_that_are_multiplied) {
+  struct Case {
+    Op op;
+    std::vector<test::Operand> inputs;
+    bool is_found;
+  };
+  for (const Case& c : {Case{Op::matmul, {{1, {64, 64}}, {2, {64, 64}}}, false},
+                        {Op::matmul, {{1, {64, 65}}, {2, {65, 64}}}, true},
+                        {Op::matmul, {{1, {7, 64, 64}}, {2, {7, 64, 64}}}, false},      // a batch of any size
+                        {Op::matmul, {{1, {65}}, {2, {65, 64}}}, true},                 // a vector
+                        {Op::addmm, {{4, {65}}, {1, {64, 64}}, {2, {64, 64}}}, false},  // what is added is none
+                        {Op::addmm, {{4, {64, 65}}, {1, {64, 64}}, {2, {64, 65}}}, true}}) {
+    Maker m;
+    const int32_t call = m.call(c.op, 0, 10 * kMicro, 40'000, 200 * kMicro);
+    m.operands(call, c.inputs, {{3, {64, 64}}});
+    m.kernel(call, 5 * kMicro, 10 * kMicro, 1000 * kMicro);
+    const Diagnosis d = diagnose(m.recording(), options());
+    EXPECT_EQ(find(d, Finding::Kind::alignment) != nullptr, c.is_found) << name(c.op) << "\n" << to_string(d);
+  }
+}
+
 TEST(Findings, with_little_gain_are_left_out) {
   Maker m;
   const int32_t copy = m.call(Op::clone, 0, 10 * kMicro, 80'000);
@@ -87,7 +129,7 @@ TEST(Findings, of_batches_need_small_products_that_are_independent) {
 // Elements of a tensor, selected by views and written or only read.
 TEST(Findings, of_single_elements_count_what_views_select) {
   for (const bool writes : {true, false}) {
-    Maker m;
+    Maker m(200);
     for (int64_t i = 0; i < 100; ++i) {
       const int32_t view = m.call(Op::select, 2000 * i, 2000 * i + 300);
       m.operands(view, {{1, {100}}}, {{1, {}}});
@@ -175,7 +217,7 @@ TEST(Findings, of_new_tensors_leave_out_those_that_are_given) {
 
 TEST(Findings, of_steps_gain_the_time_between_calls) {
   for (const bool replays : {false, true}) {
-    Maker m;
+    Maker m(200);
     constexpr int64_t kCalls = 50;
     const Op ops[] = {Op::add, Op::mul, Op::matmul, Op::sub, Op::div};
     for (int64_t i = 0; i < kCalls; ++i) {
@@ -193,7 +235,7 @@ TEST(Findings, of_steps_gain_the_time_between_calls) {
 }
 
 TEST(Findings, of_chains_and_graphs_on_a_gpu_gain_different_time) {
-  Maker m;
+  Maker m(200);
   // 10 steps of 5 calls that read 80 KB and write as much, each 200 us of a GPU and 1000 of the host.
   const Op ops[] = {Op::add, Op::mul, Op::exp, Op::sub, Op::div};
   for (uint64_t i = 0; i < 50; ++i) {
@@ -212,7 +254,7 @@ TEST(Findings, of_chains_and_graphs_on_a_gpu_gain_different_time) {
 }
 
 TEST(Findings, of_steps_count_no_time_that_other_programs_took) {
-  Maker m;
+  Maker m(200);
   const Op ops[] = {Op::add, Op::mul, Op::matmul, Op::sub, Op::div};
   for (int64_t i = 0; i < 50; ++i) m.call(ops[i % 5], 2000 * i, 2000 * i + 1000, 400);
   const double alone = find(diagnose(m.recording(), options()), Finding::Kind::graph)->gain_ns;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "lorry/ops/dispatch/table.h"
 #include "lorry/profile/diagnose.h"
 
 namespace lorry::test {
@@ -51,7 +52,10 @@ struct Operand {
 /// Makes a recording, in the order of time.
 class RecordingMaker {
  public:
-  RecordingMaker() { r_.names = r_.paths = r_.lines = {""}, r_.threads.resize(1); }
+  /// span_cost_ns: what recording a span took.
+  explicit RecordingMaker(double span_cost_ns = 0) {
+    r_.names = r_.paths = r_.lines = {""}, r_.threads.resize(1), r_.span_cost_ns = span_cost_ns;
+  }
 
   int32_t span(SpanKind kind, const std::string& name, int64_t begin, int64_t end, int32_t parent = kNone) {
     SpanRecord x;
@@ -106,7 +110,7 @@ class RecordingMaker {
   }
   void wait(int64_t begin, int64_t end) {
     WaitRecord x;
-    x.begin = begin, x.end = end, x.why = events::Wait::value, x.name = index(r_.names, "item");
+    x.begin = begin, x.end = end, x.name = index(r_.names, "item");
     r_.waits.push_back(x);
     r_.duration = std::max(r_.duration, end);
   }

@@ -11,7 +11,7 @@ class Maker {
   Maker() {
     made_.started = "2026-01-02T03:04:05Z", made_.duration = 20'000, made_.process = 4242;
     made_.names.push_back(""), made_.paths.push_back(""), made_.lines.push_back("");
-    made_.threads = {{4242, "main", 0, 20'000, 0}, {4243, kStrangeName, 0, 20'000, 0}};
+    made_.threads = {{4242, "main", 0}, {4243, kStrangeName, 0}};
     made_.incomplete = {"CUPTI dropped 1 \"record\""};
   }
 
@@ -36,8 +36,7 @@ class Maker {
     return x;
   }
   void wait(std::string_view what, int64_t begin, int64_t end, int32_t span) {
-    made_.waits.push_back(
-        {begin, end, 0, events::Wait::value, span, text(made_.names, "item"), text(made_.names, what), 0, 0});
+    made_.waits.push_back({begin, end, 0, span, text(made_.names, "item"), text(made_.names, what), 0, 0});
   }
   void memory(int64_t time, std::string_view allocator, int64_t bytes) {
     made_.memory.push_back({time, 0x1000, bytes, text(made_.names, allocator), kNone, 0, 0, 0});

@@ -100,10 +100,9 @@ TEST(Session, calls_know_their_module_and_lie_inside_its_span) {
     const SpanRecord& x = r.spans[static_cast<size_t>(outer)];
     EXPECT_LE(x.begin, products[0]->begin);
     EXPECT_GE(x.end, products[0]->end);
-    if (!around.ends_with(";" + r.name_of(x) + ";")) around += r.name_of(x) + ";";
+    around += r.name_of(x) + ";";
   }
-  EXPECT_TRUE(around.starts_with("up;")) << around;
-  EXPECT_TRUE(around.ends_with("step;")) << around;
+  EXPECT_EQ(around, "up;(model);step;");
 }
 
 TEST(Session, backward_inherits_the_place_of_the_forward) {
@@ -273,6 +272,39 @@ TEST(Session, replayed_calls_know_where_they_were_captured) {
   }
   EXPECT_EQ(names["mul"], 2);
   EXPECT_EQ(names["add"], 2);
+}
+
+TEST(Session, replayed_calls_have_the_costs_of_those_that_were_captured) {
+  const Tensor x = cpu_ones({16, 8}), w = cpu_ones({8, 4});
+  const auto step = [&] { return std::vector{matmul(x, w).add(1)}; };
+  replay::Graph graph(step, {.device = kCPU});
+  Session session;
+  step();
+  graph.replay();
+  const Recording r = session.stop();
+  for (const char* name : {"matmul", "add"}) {
+    const SpanRecord& eager = *calls_of(r, name).at(0);
+    const auto replayed = std::ranges::find_if(
+        r.spans, [&](const SpanRecord& s) { return s.kind == SpanKind::replayed && r.name_of(s) == name; });
+    ASSERT_NE(replayed, r.spans.end()) << name;
+    EXPECT_GT(eager.bytes, 0);
+    EXPECT_EQ(replayed->bytes, eager.bytes) << name;
+    EXPECT_EQ(replayed->flops, eager.flops) << name;
+    EXPECT_EQ(replayed->dtype, eager.dtype) << name;
+  }
+}
+
+TEST(Session, operands_say_which_of_them_gradients_are_recorded_for) {
+  const Tensor x = cpu_ones({4}), w = cpu_ones({4}).requires_grad_();
+  Session session;
+  static_cast<void>(w.mul(2).add(x));
+  const Recording r = session.stop();
+  const auto operands = [&](const char* name) {
+    return r.operand_lists[static_cast<size_t>(calls_of(r, name).at(0)->operands)].operands;
+  };
+  EXPECT_TRUE(operands("mul")[0].requires_grad);
+  EXPECT_TRUE(operands("add")[0].requires_grad) << "what is computed from it too";
+  EXPECT_FALSE(operands("add")[1].requires_grad);
 }
 
 TEST(Session, a_forked_child_records_nothing_and_the_parent_goes_on) {

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "lorry/base/error.h"
+#include "lorry/device/cpu/team.h"
 
 extern char** environ;
 
@@ -30,7 +31,8 @@ Child::Child(const Settings& settings, const std::string& experiment) {
   require<Error>(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0,
                  "lessons: no socket for a child process; {}", std::strerror(errno));
   std::vector<std::string> words = settings.child;
-  words.insert(words.end(), {experiment, "--device", to_string(settings.device)});
+  words.insert(words.end(),
+               {experiment, "--device", to_string(settings.device), "--threads", fmt::format("{}", cpu::threads())});
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);

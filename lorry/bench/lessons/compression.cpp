@@ -15,7 +15,7 @@
 namespace lorry::bench::lessons {
 namespace {
 
-/// Elements that a type cannot hold, and the largest error of those that it can, relative to the element.
+/// The largest error of an element that is kept in a type, relative to the element. Infinite if one overflows.
 double largest_error(const Tensor& x, DType dtype) {
   const Tensor back = x.to(dtype).to(kF32);
   return ((back - x).abs() / (x.abs() + 1e-30)).max().item<double>();

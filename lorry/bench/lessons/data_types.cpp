@@ -40,11 +40,8 @@ void tf32_product(LessonRun& run) {
   const Tensor a = randn({n, n}), b = randn({n, n}), out = empty({n, n});
   Work work = product_work(n, kF32);
   work.dtype = "tf32";
-  add_rate(run.way("tf32", work, [&] {
-    set_matmul_precision(Precision::tf32);
-    matmul_out(out, a, b);
-    set_matmul_precision(Precision::full);
-  }));
+  const MatmulPrecisionScope precision(Precision::tf32);
+  add_rate(run.way("tf32", work, [&] { matmul_out(out, a, b); }));
 }
 
 void sums(LessonRun& run, std::initializer_list<DType> dtypes) {

@@ -13,14 +13,10 @@ constexpr int kSchema = 1;
 constexpr double kPerSecond = 1e6;  // from a rate per microsecond
 
 Json to_json(const Way& way, const Ceilings& ceilings) {
-  Json json = {{"name", way.name},
-               {"code", way.code},
-               {"median_us", way.time.median_us},
-               {"min_us", way.time.min_us},
-               {"p90_us", way.time.p90_us},
-               {"spread", way.time.spread},
-               {"samples", way.time.samples},
-               {"calls", way.work.calls}};
+  Json json = {{"name", way.name},           {"code", way.code},          {"median_us", way.time.median_us},
+               {"min_us", way.time.min_us},  {"p90_us", way.time.p90_us}, {"spread", way.time.spread},
+               {"samples", way.time.samples}};
+  if (way.work.calls > 0) json["calls"] = way.work.calls;
   if (way.work.bytes > 0) json["bytes"] = way.work.bytes;
   if (way.work.flops > 0) json["flops"] = way.work.flops, json["dtype"] = way.work.dtype;
   if (const std::optional<Bound> least = bound(way.work, ceilings))

@@ -10,8 +10,8 @@
 //                 "error",                                               if it ended early
 //                 "comparisons": [{"title", "given", "slow", "good", "ratio", "verdict", "why",
 //                                  "ways": [{"name", "code", "median_us", "min_us", "p90_us", "spread", "samples",
-//                                            "calls", "bytes", "flops", "bound", "bound_us",
-//                                            "figures": [{"name", "value", "unit"}]}]}],
+//                                            "calls", "bytes", "flops", "dtype", "bound", "bound_us",   if known
+//                                            "figures": [{"name", "value", "unit"}]}]}],                if it has some
 //                 "tried": [{"what", "code", "outcome"}], "notes": [...], "absent": [...]}]}
 //
 // "slow" and "good" are names of ways; ratio = median_us of the slow way / median_us of the good one. "bound" says

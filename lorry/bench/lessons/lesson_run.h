@@ -98,7 +98,8 @@ class LessonRun {
   void needs_gpu(const std::string& what);
 
   Comparison& last() { return lesson_.comparisons.back(); }
-  std::string_view source() const { return source_; }
+
+ private:
   /// Short measurements of the device.
   profile::BenchmarkOptions options() const {
     return {.warmup_s = settings_.seconds / 4,
@@ -107,8 +108,6 @@ class LessonRun {
             .min_samples = 5,
             .device = settings_.device};
   }
-
- private:
   template <class F>
   static void keep(F&& fn) {
     if constexpr (std::is_void_v<std::invoke_result_t<F&>>)

@@ -3,12 +3,12 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <ctime>
 #include <nlohmann/json.hpp>
 
 #include "lorry/base/units.h"
 #include "lorry/bench/lessons/plots.h"
 #include "lorry/bench/machine.h"
+#include "lorry/profile/svg.h"
 
 namespace lorry::bench::lessons {
 namespace {
@@ -46,22 +46,10 @@ svg text.time { text-anchor: end; font-variant-numeric: tabular-nums; }
 svg text.axis { fill: var(--quiet); font-size: 11px; }
 svg text { font: 13px system-ui, sans-serif; fill: var(--text); } svg text.name { text-anchor: end; }
 svg text.tick { text-anchor: middle; fill: var(--quiet); font-size: 12px; }
-svg .grid { stroke: var(--line); stroke-width: 1; } svg .roof { stroke: var(--text); stroke-width: 2; }
 svg .bar { fill: var(--other); } svg .bar.first { fill: var(--slow); } svg .bar.good { fill: var(--good); }
-svg .point { fill: var(--good); fill-opacity: .75; stroke: var(--page); }
 @media (max-width: 42rem) { .codes { grid-template-columns: 1fr; } nav ol { columns: 1; } h1 { font-size: 1.6rem; }
   body { padding-top: 1rem; } }
 )";
-
-/// Today in UTC, as "2031-04-05".
-std::string today() {
-  const std::time_t seconds = std::time(nullptr);
-  std::tm utc{};
-  gmtime_r(&seconds, &utc);
-  char text[sizeof "2000-01-01"];
-  std::strftime(text, sizeof text, "%F", &utc);
-  return text;
-}
 
 std::string text_of(const nlohmann::ordered_json& value) {
   if (value.is_string()) return value.get<std::string>();
@@ -73,7 +61,7 @@ std::string text_of(const nlohmann::ordered_json& value) {
 }
 
 std::string row(std::string_view name, std::string_view value) {
-  return fmt::format("<tr><td>{}</td><td>{}</td></tr>\n", escaped(name), escaped(value));
+  return fmt::format("<tr><td>{}</td><td>{}</td></tr>\n", profile::xml_text(name), profile::xml_text(value));
 }
 
 std::string machine_table() {
@@ -101,7 +89,7 @@ std::string ceilings_table(const Ceilings& ceilings) {
 std::string figures_list(const Way& way) {
   if (way.figures.empty()) return "";
   std::string out = "<ul class=\"figures\">";
-  for (const Figure& figure : way.figures) out += fmt::format("<li>{}</li>", escaped(text_of(figure)));
+  for (const Figure& figure : way.figures) out += fmt::format("<li>{}</li>", profile::xml_text(text_of(figure)));
   return out + "</ul>\n";
 }
 
@@ -115,37 +103,39 @@ std::string codes(const Comparison& comparison) {
     const size_t first = i;
     for (; i < ways.size() && ways[i].code == ways[first].code; ++i) {
       const char* kind = i == 0 ? "label slow" : i == comparison.good ? "label good" : "label";
-      out += fmt::format("<p class=\"{}\">{}: {}</p>\n", kind, escaped(ways[i].name),
-                         escaped(duration_text(ways[i].time.median_us)));
+      out += fmt::format("<p class=\"{}\">{}: {}</p>\n", kind, profile::xml_text(ways[i].name),
+                         profile::xml_text(duration_text(ways[i].time.median_us)));
       out += figures_list(ways[i]);
     }
-    out += fmt::format("<pre><code>{}</code></pre>\n</div>\n", escaped(ways[first].code));
+    out += fmt::format("<pre><code>{}</code></pre>\n</div>\n", profile::xml_text(ways[first].code));
   }
   return out + "</div>\n";
 }
 
 std::string section(const Comparison& comparison) {
-  std::string out = fmt::format("<h3>{}</h3>\n{}", escaped(comparison.title), bars_of(comparison));
-  out += fmt::format("<p class=\"verdict\">{}</p>\n", escaped(comparison.verdict));
-  if (!comparison.why.empty()) out += fmt::format("<p class=\"quiet small\">Why: {}</p>\n", escaped(comparison.why));
+  std::string out = fmt::format("<h3>{}</h3>\n{}", profile::xml_text(comparison.title), bars_of(comparison));
+  out += fmt::format("<p class=\"verdict\">{}</p>\n", profile::xml_text(comparison.verdict));
+  if (!comparison.why.empty())
+    out += fmt::format("<p class=\"quiet small\">Why: {}</p>\n", profile::xml_text(comparison.why));
   if (!comparison.given.empty())
-    out += fmt::format("<p class=\"label\">given</p>\n<pre><code>{}</code></pre>\n", escaped(comparison.given));
+    out +=
+        fmt::format("<p class=\"label\">given</p>\n<pre><code>{}</code></pre>\n", profile::xml_text(comparison.given));
   return out + codes(comparison);
 }
 
 std::string section(const Lesson& lesson) {
   std::string out =
       fmt::format("<section id=\"lesson-{0}\">\n<h2><span class=\"number\">{0}</span>{1}</h2>\n<p>{2}</p>\n",
-                  lesson.number, escaped(lesson.title), escaped(lesson.teaches));
+                  lesson.number, profile::xml_text(lesson.title), profile::xml_text(lesson.teaches));
   for (const Comparison& comparison : lesson.comparisons) out += section(comparison);
   for (const Tried& tried : lesson.tried)
-    out += fmt::format("<h3>{}</h3>\n<pre><code>{}</code></pre>\n<p class=\"verdict\">{}</p>\n", escaped(tried.what),
-                       escaped(tried.code), escaped(tried.outcome));
-  for (const std::string& note : lesson.notes) out += fmt::format("<p>{}</p>\n", escaped(note));
+    out += fmt::format("<h3>{}</h3>\n<pre><code>{}</code></pre>\n<p class=\"verdict\">{}</p>\n",
+                       profile::xml_text(tried.what), profile::xml_text(tried.code), profile::xml_text(tried.outcome));
+  for (const std::string& note : lesson.notes) out += fmt::format("<p>{}</p>\n", profile::xml_text(note));
   for (const std::string& absent : lesson.absent)
-    out += fmt::format("<p class=\"quiet\">Not shown here: {}</p>\n", escaped(absent));
+    out += fmt::format("<p class=\"quiet\">Not shown here: {}</p>\n", profile::xml_text(absent));
   if (!lesson.error.empty())
-    out += fmt::format("<p class=\"verdict error\">This lesson ended early: {}</p>\n", escaped(lesson.error));
+    out += fmt::format("<p class=\"verdict error\">This lesson ended early: {}</p>\n", profile::xml_text(lesson.error));
   return out + "</section>\n";
 }
 
@@ -153,7 +143,7 @@ std::string contents(const std::vector<Lesson>& lessons) {
   std::string out = "<nav><ol>\n";
   for (const Lesson& lesson : lessons)
     out += fmt::format("<li><span class=\"number\">{0}</span><a href=\"#lesson-{0}\">{1}</a></li>\n", lesson.number,
-                       escaped(lesson.title));
+                       profile::xml_text(lesson.title));
   return out + "</ol></nav>\n";
 }
 
@@ -168,7 +158,7 @@ std::string page_of(const std::vector<Lesson>& lessons, const Ceilings& ceilings
       "<p class=\"quiet\">Measured on {0} on {2}. Every number was measured in this run, and the code shown is the "
       "code "
       "that ran.</p>\n</header>\n",
-      escaped(to_string(settings.device)), kStyle, today());
+      profile::xml_text(to_string(settings.device)), kStyle, utc_now().substr(0, 10));
   out += contents(lessons);
   out += "<section>\n<h2>The machine</h2>\n" + machine_table() + "</section>\n";
   out +=

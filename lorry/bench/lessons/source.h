@@ -8,8 +8,8 @@
 
 namespace lorry::bench::lessons {
 
-/// The text of a source in lorry/bench/lessons/, such as "layout.cpp". Throws ValueError for a file that is not
-/// embedded.
+/// The text of a lesson's source in lorry/bench/lessons/, such as "batching.cpp". Throws ValueError for a file that is
+/// not embedded.
 std::string_view source_of(std::string_view file);
 
 /// The bodies of the lambdas that follow the string literal "key" in the same call, without their indentation. Of two

@@ -1,30 +1,22 @@
 // Lesson 0: what the first calls of a process cost. They run in a child process, because this one has started long ago.
 
 #include <fmt/core.h>
-#include <unistd.h>
 
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "lorry/bench/lessons/child.h"
 #include "lorry/bench/lessons/lesson_run.h"
 #include "lorry/bench/lessons/lessons_list.h"
 #include "lorry/device/cpu/team.h"
+#include "lorry/memory/process_memory.h"
 #include "lorry/ops/ops.h"
 
 namespace lorry::bench::lessons {
 namespace {
 
-/// Bytes of this process in memory.
-int64_t resident_bytes() {
-  int64_t pages = 0, resident = 0;
-  std::ifstream("/proc/self/statm") >> pages >> resident;
-  return resident * sysconf(_SC_PAGE_SIZE);
-}
-
 /// What the parent is told at each step, beside what it sees itself.
 nlohmann::json memory_now(Device device) {
-  return {{"resident", resident_bytes()}, {"allocated", memory::stats(device).allocated}};
+  return {{"resident", memory::process_memory_resident()}, {"allocated", memory::stats(device).allocated}};
 }
 
 /// In the child: makes a call for the first time and then again, and tells the parent each time.
@@ -84,7 +76,8 @@ double memory_of(Device device, const nlohmann::json& step) {
 }  // namespace
 
 void start_child(Device device) {
-  tell({{"resident", resident_bytes()}, {"allocated", 0}});  // asking the allocator could start the device
+  tell({{"resident", memory::process_memory_resident()},
+        {"allocated", 0}});  // asking the allocator could start the device
   if (device.is_cuda())
     first_and_later(device, "the context", [&] { device::synchronize(device); });
   else

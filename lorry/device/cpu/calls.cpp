@@ -33,8 +33,14 @@ void Calls::add_host_writes() {
 
 void Calls::append(std::unique_ptr<Call> call) {
   call->operator_name = t_operator;
-  call->origin = {.name = running_or(""), .path = Scope::path(), .frames = call_stack()};
+  call->origin.path = Scope::path(), call->origin.frames = call_stack();
   calls_.push_back(std::move(call));
+}
+
+void Calls::note_cost(const SpanCost& cost) noexcept {
+  const auto calls = static_cast<int64_t>(calls_.size() - costed_);
+  for (; costed_ < calls_.size(); ++costed_)
+    calls_[costed_]->origin.cost = {cost.bytes / calls, cost.flops / calls, cost.dtype};
 }
 
 void Calls::run() const {
@@ -58,9 +64,9 @@ void Calls::run_profiled() const {
     if (first_span_.compare_exchange_strong(first, fresh)) first = fresh;
   }
   const auto describe = [](const void* call, SpanDescription& to) {
-    const SpanPart& origin = static_cast<const Call*>(call)->origin;
-    to.name = origin.name, to.path = origin.path, to.frames = origin.frames;
-    to.bytes = origin.bytes, to.flops = origin.flops;
+    const auto& replayed = *static_cast<const Call*>(call);
+    if (replayed.operator_name != nullptr) to.name = replayed.operator_name;
+    to.path = replayed.origin.path, to.frames = replayed.origin.frames, to.cost = replayed.origin.cost;
   };
   for (size_t i = 0; i < calls_.size(); ++i) {
     t_operator = calls_[i]->operator_name;

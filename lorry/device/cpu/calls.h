@@ -24,7 +24,7 @@ class Call {
   virtual void addresses(AddressVisitor& visitor) const = 0;
 
   const char* operator_name = nullptr;  ///< of the operator that made it (base/modes.h)
-  SpanPart origin;                      ///< where it was made, for a profiler
+  SpanPart origin;                      ///< where it was made, and what it costs, for a profiler; without a name
 };
 
 class Calls {
@@ -38,6 +38,8 @@ class Calls {
   /// The host may write this memory, which belongs to what is recorded, before the next call: what it holds then is
   /// written there in each run.
   void note_host_write(void* data, int64_t bytes) { host_writes_.emplace_back(data, bytes); }
+  /// The calls since the last such note were made by an operator of this cost.
+  void note_cost(const SpanCost& cost) noexcept;
   /// Must be called before a call is made that will be added.
   void before_call() {
     if (!host_writes_.empty()) [[unlikely]]
@@ -59,6 +61,7 @@ class Calls {
 
   std::vector<std::unique_ptr<Call>> calls_;
   int64_t bytes_ = 0;
+  size_t costed_ = 0;                            ///< calls whose cost was noted
   mutable std::atomic<uint64_t> first_span_{0};  ///< the id of the first call's span; 0: none was given yet
   std::vector<std::pair<void*, int64_t>> host_writes_;
 };

@@ -59,6 +59,15 @@ class Graph final : public device::WorkGraph, device::LaunchObserver {
   }
   int64_t rebind(std::span<const device::Move> moves) override;
   std::vector<SpanPart> launches() const override { return launches_; }
+  /// The launches since the last call that ended are this one's: each gets the share of its nodes.
+  void ended(const SpanCost& cost) noexcept override {
+    int64_t nodes = 0;
+    for (size_t i = costed_; i < launches_.size(); ++i) nodes += launches_[i].nodes;
+    for (; costed_ < launches_.size(); ++costed_) {
+      SpanPart& x = launches_[costed_];
+      if (nodes > 0) x.cost = {cost.bytes / nodes * x.nodes, cost.flops / nodes * x.nodes, cost.dtype};
+    }
+  }
 
  private:
   /// Copies the nodes' parameters and notes where addresses are in them.
@@ -109,6 +118,7 @@ class Graph final : public device::WorkGraph, device::LaunchObserver {
   const Stream stream_;
   std::vector<SpanPart> launches_;
   int64_t seen_nodes_ = 0;
+  size_t costed_ = 0;  ///< launches whose cost is known
   bool capturing_ = false;
   std::optional<device::HideLaunches> hidden_;  ///< from others: what is captured does not run
   std::optional<device::ObserveLaunches> observed_;

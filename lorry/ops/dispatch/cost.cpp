@@ -15,8 +15,6 @@ int64_t elements(const Tensor& x) {
   return count;
 }
 
-int64_t bytes_of(const Tensor& x) { return x.defined() ? elements(x) * size_of(x.dtype()) : 0; }
-
 /// Attribute i, if it is there and a whole number; else null.
 const int64_t* whole_at(const CallView& call, size_t i) {
   return i < call.attributes.size() ? std::get_if<int64_t>(&call.attributes[i]) : nullptr;
@@ -53,12 +51,12 @@ int64_t bytes(const CallView& call) {
   int64_t total = 0;
   const auto input = [&](size_t i) {
     const Tensor* x = i < call.inputs.size() ? call.inputs[i].tensor() : nullptr;
-    return x != nullptr ? bytes_of(*x) : 0;
+    return x != nullptr ? bytes_in_memory(*x) : 0;
   };
   if (kind == Bytes::stored && !call.outputs.empty()) {
     for (size_t i = call.outputs.size(); i < call.inputs.size(); ++i) {
       const Tensor* const x = call.inputs[i].tensor();
-      if (x != nullptr && x->defined()) total += bytes_of(*x) * (x->dtype() == call.outputs[0].dtype() ? 2 : 1);
+      if (x != nullptr && x->defined()) total += bytes_in_memory(*x) * (x->dtype() == call.outputs[0].dtype() ? 2 : 1);
     }
     return total;
   }
@@ -70,12 +68,12 @@ int64_t bytes(const CallView& call) {
     const Tensor* const source = call.inputs.empty() ? nullptr : call.inputs.back().tensor();
     const int64_t moved = kind == Bytes::selected && !call.outputs.empty()
                               ? selected(call) * size_of(call.outputs[0].dtype())
-                          : source != nullptr ? bytes_of(*source)
+                          : source != nullptr ? bytes_in_memory(*source)
                                               : 0;
     return total + (reads_what_it_writes(call) ? 2 * moved : moved);
   }
-  for (const Tensor& x : call.outputs) total += bytes_of(x);
-  if (kind == Bytes::gathered && !call.outputs.empty()) total += bytes_of(call.outputs[0]);
+  for (const Tensor& x : call.outputs) total += bytes_in_memory(x);
+  if (kind == Bytes::gathered && !call.outputs.empty()) total += bytes_in_memory(call.outputs[0]);
   return total;
 }
 
@@ -86,8 +84,7 @@ const Tensor* tensor_at(const CallView& call, size_t i) {
 
 /// Two operations for each factor of each element of the result.
 int64_t product(const CallView& call) {
-  const bool added = call.op == Op::addmm || call.op == Op::baddbmm;
-  const Tensor* const a = tensor_at(call, added ? 1 : 0);
+  const Tensor* const a = tensor_at(call, first_factor(call.op));
   if (a == nullptr || a->dim() == 0 || call.outputs.empty()) return 0;
   return 2 * call.outputs[0].numel() * a->size(-1);
 }
@@ -160,8 +157,20 @@ int64_t flops(const CallView& call) {
   return 0;
 }
 
+DType dtype(const CallView& call) {
+  for (const Input& x : call.inputs)
+    if (x.tensor() != nullptr && x.tensor()->defined() && is_floating(x.tensor()->dtype())) return x.tensor()->dtype();
+  for (const Tensor& x : call.outputs)
+    if (x.defined() && is_floating(x.dtype())) return x.dtype();
+  return kF32;
+}
+
 }  // namespace
 
-Cost cost(const CallView& call) { return {bytes(call), flops(call)}; }
+int64_t bytes_in_memory(const Tensor& x) { return x.defined() ? elements(x) * size_of(x.dtype()) : 0; }
+
+size_t first_factor(Op op) { return op == Op::addmm || op == Op::baddbmm ? 1 : 0; }
+
+Cost cost(const CallView& call) { return {bytes(call), flops(call), dtype(call)}; }
 
 }  // namespace lorry::door

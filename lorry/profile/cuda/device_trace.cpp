@@ -22,20 +22,17 @@ namespace {
 using KernelRecord = CUpti_ActivityKernel10;
 using CopyRecord = CUpti_ActivityMemcpy6;
 using PeerCopyRecord = CUpti_ActivityMemcpyPtoP4;
-using SynchronisationRecord = CUpti_ActivitySynchronization2;
 #else
 using KernelRecord = CUpti_ActivityKernel9;
 using CopyRecord = CUpti_ActivityMemcpy5;
 using PeerCopyRecord = CUpti_ActivityMemcpyPtoP4;
-using SynchronisationRecord = CUpti_ActivitySynchronization;
 #endif
 using FillRecord = CUpti_ActivityMemset4;
 
 constexpr CUpti_ActivityKind kKinds[] = {
     CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY,
     CUPTI_ACTIVITY_KIND_MEMCPY2,           CUPTI_ACTIVITY_KIND_MEMSET,
-    CUPTI_ACTIVITY_KIND_RUNTIME,           CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION,
-    CUPTI_ACTIVITY_KIND_SYNCHRONIZATION};
+    CUPTI_ACTIVITY_KIND_RUNTIME,           CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION};
 constexpr size_t kBufferBytes = size_t{8} << 20, kBufferAlignment = 8;
 
 /// Functions of the runtime that enqueue nothing, wait for nothing, and are called often.
@@ -149,23 +146,6 @@ class Records {
                                       .correlation = x.correlationId},
                              .system_thread = x.threadId});
   }
-  void add_wait(const SynchronisationRecord& x) {
-    const char* of = nullptr;
-    switch (x.type) {
-      case CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_EVENT_SYNCHRONIZE:
-        of = "event";
-        break;
-      case CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_SYNCHRONIZE:
-        of = "stream";
-        break;
-      case CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_CONTEXT_SYNCHRONIZE:
-        of = "device";
-        break;
-      default:
-        return;  // on the device
-    }
-    traced_.waits.push_back({static_cast<int64_t>(x.start), static_cast<int64_t>(x.end), x.correlationId, of});
-  }
   template <class Record>
   static const Record& as(const CUpti_Activity& record) {
     return reinterpret_cast<const Record&>(record);
@@ -194,8 +174,6 @@ class Records {
         return add_call(as<CUpti_ActivityAPI>(record), CUPTI_CB_DOMAIN_RUNTIME_API);
       case CUPTI_ACTIVITY_KIND_DRIVER:
         return add_call(as<CUpti_ActivityAPI>(record), CUPTI_CB_DOMAIN_DRIVER_API);
-      case CUPTI_ACTIVITY_KIND_SYNCHRONIZATION:
-        return add_wait(as<SynchronisationRecord>(record));
       case CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION: {
         const auto& x = as<CUpti_ActivityExternalCorrelation>(record);
         if (x.externalKind == CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0)

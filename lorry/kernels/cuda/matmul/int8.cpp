@@ -1,9 +1,10 @@
 // Products of i8 with sums in i32: by cuBLASLt where it takes the operands. Its kernels for tensor cores want both
-// contiguous along k, with sizes and distances between rows that are multiples of 4 (its manual on cublasLtMatmul). A
-// large product whose operands lie otherwise is computed from copies, with k padded by zeros; any other by a built-in
-// kernel. Sums of whole numbers are the same in any order.
+// contiguous along k, with sizes and distances between rows that are multiples of 4 (its manual on cublasLtMatmul).
+// Operands of a large product that lie otherwise are copied, with k padded by zeros. Small products, and those of any
+// size whose columns are no multiple of 4, go to a built-in kernel. Sums of whole numbers are the same in any order.
 
 #include <algorithm>
+#include <optional>
 
 #include "lorry/base/events.h"
 #include "lorry/device/cuda/launch.h"
@@ -22,28 +23,43 @@ bool library_takes_int8(const Problem& p) {
   return p.k > 0 && std::max({p.m, p.n, p.k}) <= INT32_MAX && p.batch_rank <= 1 && p.batches() <= kMostBatches;
 }
 
-/// Makes `copy`, [batches, lines, padded], the operand: its k, then zeros.
-void copy_along_k(Problem& p, Operand x, int64_t lines, int64_t line_stride, int64_t k_stride, int64_t padded,
-                  const Scratch& copy, Stream stream) {
+/// An operand as lines along k: `count` of them, `distance` apart, with elements `step` apart.
+struct Lines {
+  int64_t count;
+  int64_t &distance, &step;
+};
+
+/// Whether the library takes the operand as it lies.
+bool lies_well(const Problem& p, Operand x, const Lines& lines) {
+  const int64_t batch_stride = p.batch_rank == 0 ? 0 : p.batch_strides[x][0];
+  const bool aligned = (reinterpret_cast<uintptr_t>(p.data[x]) | static_cast<uintptr_t>(batch_stride)) % 4 == 0;
+  return lines.step == 1 && lines.distance % 4 == 0 && lines.distance >= p.k && p.k % 4 == 0 && aligned;
+}
+
+/// Makes a copy, [batches, lines, padded], the operand: its k, then zeros.
+void copy_along_k(Problem& p, Operand x, Lines lines, int64_t padded, std::optional<Scratch>& memory, Stream stream) {
   const int64_t batches = p.batches(), own = p.batch_rank == 0 ? 0 : p.batch_strides[x][0];
-  if (padded > p.k) lorry::cuda::fill_bytes(stream, copy.data(), 0, batches * lines * padded);
-  const Dims sizes{batches, lines, p.k};
-  copy_kernels().copy({copy.data(), kI8, Layout::strided(sizes, {lines * padded, padded, 1})},
-                      {p.data[x], kI8, Layout::strided(sizes, {own, line_stride, k_stride})}, stream);
+  const Scratch& copy = memory.emplace(batches * lines.count * padded, stream);
+  if (padded > p.k) lorry::cuda::fill_bytes(stream, copy.data(), 0, batches * lines.count * padded);
+  const Dims sizes{batches, lines.count, p.k};
+  copy_kernels().copy({copy.data(), kI8, Layout::strided(sizes, {lines.count * padded, padded, 1})},
+                      {p.data[x], kI8, Layout::strided(sizes, {own, lines.distance, lines.step})}, stream);
   p.data[x] = copy.as<char>();
-  p.batch_strides[x][0] = lines * padded;
+  p.batch_strides[x][0] = lines.count * padded;
+  lines.distance = padded, lines.step = 1;
 }
 
 bool multiply_copies(Problem p, Stream stream) {
   if (p.m % 4 != 0 || p.m * p.n * p.k < kWorthCopies) return false;
+  const Lines a{p.m, p.row[kA], p.column[kA]}, b{p.n, p.column[kB], p.row[kB]};
+  const bool a_lies_well = lies_well(p, kA, a), b_lies_well = lies_well(p, kB, b);
+  if (a_lies_well && b_lies_well) return false;  // the library has no kernel for it anyway
   events::emit(events::Kind::hidden_copy, "int8_matmul",
                "an operand is not contiguous along the inner dimension, or that is no multiple of 4");
-  const int64_t padded = (p.k + kRunOfBytes - 1) / kRunOfBytes * kRunOfBytes;
-  const Scratch a(p.batches() * p.m * padded, stream), b(p.batches() * p.n * padded, stream);
-  copy_along_k(p, kA, p.m, p.row[kA], p.column[kA], padded, a, stream);
-  copy_along_k(p, kB, p.n, p.column[kB], p.row[kB], padded, b, stream);
-  p.row[kA] = padded, p.column[kA] = 1;
-  p.row[kB] = 1, p.column[kB] = padded;
+  const int64_t padded = p.k % 4 == 0 ? p.k : (p.k + kRunOfBytes - 1) / kRunOfBytes * kRunOfBytes;
+  std::optional<Scratch> copy_of_a, copy_of_b;
+  if (!a_lies_well) copy_along_k(p, kA, a, padded, copy_of_a, stream);
+  if (!b_lies_well) copy_along_k(p, kB, b, padded, copy_of_b, stream);
   p.k = padded;
   return multiply_by_library(p, stream);
 }

@@ -337,7 +337,7 @@ bool multiply_by_library(const Problem& part, Stream stream) {
   const PlanKey key = plan_key(part, stream);
   MatmulPlan& plan = plans().find(key, part);
   if (!plan.possible) return false;
-  if (!plan.tuned && key.dtype != kI8 && matmul_settings().tuning.load(std::memory_order_relaxed)) [[unlikely]]
+  if (!plan.tuned && matmul_settings().tuning.load(std::memory_order_relaxed)) [[unlikely]]
     tune(plan, part, stream);
   cublasStatus_t status;
   if (plan.algorithm.workspace_bytes == 0) {

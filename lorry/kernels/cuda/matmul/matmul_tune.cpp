@@ -11,10 +11,10 @@
 namespace lorry::kernels::cuda {
 namespace {
 
-/// The bytes from an operand's first element to one past its last.
+/// The bytes from out's first element to one past its last.
 int64_t extent_of_out(const Problem& p) {
   const int64_t batches = p.batch_rank == 0 ? 0 : (p.batch_sizes[0] - 1) * p.batch_strides[kOut][0];
-  return size_of(p.dtype) * (batches + (p.n - 1) * p.column[kOut] + p.m);
+  return size_of(p.dtype == kI8 ? kI32 : p.dtype) * (batches + (p.n - 1) * p.column[kOut] + p.m);
 }
 
 /// The number of products to time at once, so that the time is well above an event's resolution: about 0.2 ms at 200

@@ -12,7 +12,13 @@ namespace {
 /// A wait that left the GPU idle for less than this share of its time is there for the work before it.
 constexpr double kNeeded = 0.1;
 
-/// How much longer the GPU was idle than if the host had gone on at once. `work` is by time.
+/// When the host enqueued work, as nearly as it is known.
+int64_t enqueued(const Recording& r, const DeviceRecord& x) {
+  if (x.call != kNone) return r.calls[static_cast<size_t>(x.call)].begin;
+  return x.span != kNone ? r.spans[static_cast<size_t>(x.span)].begin : x.begin;
+}
+
+/// How much longer the GPU was idle than if the host had gone on at once.
 int64_t idle_caused(const ProgramView& p, const WaitRecord& wait) {
   const std::vector<Interval>& busy = p.busy.list();
   const auto next = std::ranges::lower_bound(busy, wait.end, {}, &Interval::begin);
@@ -29,10 +35,9 @@ int64_t idle_caused(const ProgramView& p, const WaitRecord& wait) {
 void find_waits(const ProgramView& p, Diagnosis& to) {
   std::map<std::tuple<int32_t, int32_t, int32_t>, WaitReport> places;
   std::map<int32_t, int64_t> last_end;  // by thread
-  std::vector<int64_t> launches;        // when work was enqueued; a copy to the host is part of a read
+  std::vector<int64_t> launches;        // by time; a copy to the host is part of a read
   for (const DeviceRecord& x : p.r.device)
-    if (x.call != kNone && x.copy != CopyKind::to_host)
-      launches.push_back(p.r.calls[static_cast<size_t>(x.call)].begin);
+    if (x.copy != CopyKind::to_host) launches.push_back(enqueued(p.r, x));
   std::ranges::sort(launches);
   for (const WaitRecord& x : p.r.waits) {
     WaitReport& report = places[{x.name, x.text, x.line != 0 ? x.line : -x.path}];

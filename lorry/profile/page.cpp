@@ -1,8 +1,8 @@
-#include "lorry/cli/profile_page.h"
+#include "lorry/profile/page.h"
 
 #include <fmt/format.h>
 
-#include "lorry/base/units.h"
+#include "lorry/profile/cell_text.h"
 #include "lorry/profile/svg.h"
 
 namespace lorry::profile {
@@ -27,10 +27,6 @@ td:first-child,th:first-child{text-align:left;max-width:24rem;overflow:hidden;te
 </style></head><body>
 )";
 
-std::string time_text(double ns) { return ns == 0 ? "-" : duration_text(ns / 1000); }
-std::string count_text(int64_t count, const char* unit) {
-  return count == 0 ? "-" : quantity(static_cast<double>(count), unit);
-}
 double percent(double part, double whole) { return whole > 0 ? 100 * part / whole : 0; }
 
 std::string where(const std::string& path, const std::string& line) {
@@ -47,8 +43,8 @@ std::string verdict(const Diagnosis& d) {
   }
   return fmt::format(
       "<p class=\"verdict\">Regime: <b>{}</b>, {:.0f} % of {} on {} ({}).</p>\n<div class=\"wide\">{}</div>\n",
-      name(d.regime), percent(d.times[d.regime], d.times.total()), time_text(static_cast<double>(d.duration_ns)),
-      xml_text(d.ceilings.name), to_string(d.device), to_svg(d));
+      name(d.regime), percent(d.times[d.regime], d.times.total()), time_cell(d.duration_ns), xml_text(d.ceilings.name),
+      to_string(d.device), to_svg(d));
 }
 
 std::string phases(const Diagnosis& d) {
@@ -56,7 +52,7 @@ std::string phases(const Diagnosis& d) {
       "<h2>Phases</h2><div class=\"wide\"><table><tr><th>phase</th><th>time</th><th>overhead</th><th>memory</th>"
       "<th>compute</th><th>waiting</th></tr>\n";
   for (const Phase& x : d.phases) {
-    text += fmt::format("<tr><td>{}</td><td>{}</td>", xml_text(x.name), time_text(x.times.total()));
+    text += fmt::format("<tr><td>{}</td><td>{}</td>", xml_text(x.name), time_cell(x.times.total()));
     for (const double ns : x.times.ns) text += fmt::format("<td>{:.0f} %</td>", percent(ns, x.times.total()));
     text += "</tr>\n";
   }
@@ -69,7 +65,7 @@ std::string findings(const Diagnosis& d) {
   text += "<ol>\n";
   for (const Finding& x : d.findings)
     text += fmt::format("<li><b>{}</b>: predicted gain {} ({:.0f} %)<br>{}<br>{}{}</li>\n", name(x.kind),
-                        time_text(x.gain_ns), percent(x.gain_ns, static_cast<double>(d.duration_ns)), xml_text(x.what),
+                        time_cell(x.gain_ns), percent(x.gain_ns, static_cast<double>(d.duration_ns)), xml_text(x.what),
                         xml_text(x.cure), where(x.path, x.line));
   return text + "</ol>\n";
 }
@@ -81,8 +77,7 @@ std::string waits(const Diagnosis& d) {
       "<th>GPU idle because of it</th><th>verdict</th></tr>\n";
   for (const WaitReport& x : d.waits)
     text += fmt::format("<tr><td>{}{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>\n", xml_text(x.name),
-                        where(x.path, x.line), x.count, time_text(static_cast<double>(x.waited_ns)),
-                        time_text(static_cast<double>(x.idle_caused_ns)),
+                        where(x.path, x.line), x.count, time_cell(x.waited_ns), time_cell(x.idle_caused_ns),
                         x.is_needed ? "the work before it takes the time" : "hidden synchronisation");
   return text + "</table></div>\n";
 }
@@ -99,9 +94,9 @@ std::string table_text(const Table& t) {
     text += fmt::format(
         "<tr><td title=\"{0}\">{0}</td><td>{1}</td><td>{2}</td><td>{3}</td><td>{4}</td><td>{5}</td><td>{6}"
         "</td><td>{7}</td></tr>\n",
-        xml_text(x.name), x.calls, time_text(static_cast<double>(x.self_cpu_ns)),
-        time_text(static_cast<double>(x.cpu_ns)), time_text(static_cast<double>(x.device_ns)), count_text(x.bytes, "B"),
-        count_text(x.flops, "FLOP"), x.ratio_to_ceiling ? fmt::format("{:.0f} %", 100 * *x.ratio_to_ceiling) : "-");
+        xml_text(x.name), x.calls, time_cell(x.self_cpu_ns), time_cell(x.cpu_ns), time_cell(x.device_ns),
+        count_cell(x.bytes, "B"), count_cell(x.flops, "FLOP"),
+        x.ratio_to_ceiling ? fmt::format("{:.0f} %", 100 * *x.ratio_to_ceiling) : "-");
   };
   for (const TableRow& row : t.rows) add(row);
   add(t.total);
@@ -112,9 +107,8 @@ std::string table_text(const Table& t) {
 
 std::string page(const Recording& recording, const Report& report) {
   std::string text = kHead;
-  text += fmt::format("<h1>A profile of {}</h1>\n<p>Recorded on {}, {} calls.</p>\n",
-                      time_text(static_cast<double>(recording.duration)), xml_text(recording.started),
-                      recording.spans.size());
+  text += fmt::format("<h1>A profile of {}</h1>\n<p>Recorded on {}, {} calls.</p>\n", time_cell(recording.duration),
+                      xml_text(recording.started), recording.spans.size());
   text += verdict(report.diagnosis);
   if (report.diagnosis.is_complete())
     text += findings(report.diagnosis) + waits(report.diagnosis) + phases(report.diagnosis);

@@ -1,0 +1,20 @@
+#include "lorry/cli/case_filter.h"
+
+#include <fmt/core.h>
+
+#include "lorry/base/error.h"
+#include "lorry/cli/checks.h"
+
+namespace lorry::cli {
+
+bool CaseFilter::operator()(const std::string& name) {
+  if (known_.insert(name).second) quoted_.push_back(fmt::format("'{}'", name));
+  return name.find(part_) != std::string::npos;
+}
+
+void CaseFilter::refuse() const {
+  if (quoted_.empty()) raise<ValueError>("bench: there are no cases");
+  raise<ValueError>("bench: no case contains '{}'; expected a part of {}", part_, listed(quoted_));
+}
+
+}  // namespace lorry::cli
