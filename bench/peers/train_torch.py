@@ -187,6 +187,8 @@ def main():
     if gpu:
         torch.cuda.synchronize()
     last = late[0].item()
+    if a.profile:
+        profiler.stop()
 
     times.sort()
     median = statistics.median(times)

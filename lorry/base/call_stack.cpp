@@ -138,28 +138,6 @@ class Modules {
 };
 #endif
 
-/// A function's qualified name, without template arguments, parameters and return type:
-/// "std::vector<int> lorry::f<int>(int)" is "lorry::f".
-std::string qualified_name(std::string_view function) {
-  constexpr std::string_view kAnonymous = "(anonymous namespace)";
-  std::string name;
-  int depth = 0;
-  for (size_t i = 0; i < function.size(); ++i) {
-    if (function.substr(i).starts_with(kAnonymous)) {
-      name += "anonymous";
-      i += kAnonymous.size() - 1;
-    } else if (function[i] == '<') {
-      ++depth;
-    } else if (function[i] == '>') {
-      --depth;
-    } else if (depth <= 0) {
-      if (function[i] == '(') break;
-      name += function[i];
-    }
-  }
-  return name.substr(name.rfind(' ') + 1);
-}
-
 /// Whether a line is Lorry's or the standard library's.
 bool is_internal(const SourceLine& line) {
   constexpr std::string_view kThisFile = "base/call_stack.cpp", kPath = __FILE__;
@@ -226,8 +204,28 @@ SourceLine calling_line(std::span<const void* const> frames) {
   return {};
 }
 
+std::string qualified_name(std::string_view function) {
+  constexpr std::string_view kAnonymous = "(anonymous namespace)";
+  std::string name;
+  int depth = 0;
+  for (size_t i = 0; i < function.size(); ++i) {
+    if (function.substr(i).starts_with(kAnonymous)) {
+      name += "anonymous";
+      i += kAnonymous.size() - 1;
+    } else if (function[i] == '<') {
+      ++depth;
+    } else if (function[i] == '>') {
+      --depth;
+    } else if (depth <= 0) {
+      if (function[i] == '(') break;
+      name += function[i];
+    }
+  }
+  return name.substr(name.rfind(' ') + 1);
+}
+
 std::string describe(const SourceLine& line) {
-  return line.file.empty() ? line.function : line.file + ":" + std::to_string(line.line);
+  return line.file.empty() ? qualified_name(line.function) : line.file + ":" + std::to_string(line.line);
 }
 
 }  // namespace lorry

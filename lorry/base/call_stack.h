@@ -13,6 +13,7 @@
 
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace lorry {
@@ -44,7 +45,11 @@ std::vector<SourceLine> source_lines(const void* address);
 /// is; nothing if every frame is Lorry's or has no name.
 SourceLine calling_line(std::span<const void* const> frames);
 
-/// "train.cpp:31", or the function's name without a line; empty if both are unknown.
+/// A function's qualified name, without template arguments, parameters and return type:
+/// "std::vector<int> lorry::f<int>(int)" is "lorry::f".
+std::string qualified_name(std::string_view function);
+
+/// "train.cpp:31", or without a line the function's qualified name, "user::train"; empty if both are unknown.
 std::string describe(const SourceLine& line);
 
 }  // namespace lorry

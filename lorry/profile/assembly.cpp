@@ -15,7 +15,7 @@ namespace {
 /// Rooms of Lorry whose lines say something to somebody who profiles the command.
 bool is_telling(const SourceLine& line) {
   for (const char* room : {"lorry::nn::", "lorry::generate::", "lorry::cli::", "lorry::bench::", "lorry::io::"})
-    if (line.function.find(room) != std::string::npos) return true;
+    if (qualified_name(line.function).starts_with(room)) return true;
   return false;
 }
 

@@ -49,6 +49,10 @@ class Chunked {
     publish();
     return true;
   }
+  /// Takes the memory of the first elements now: a page of a large kind takes 0.2 ms.
+  void reserve() noexcept {
+    if (last_ == nullptr) grow();
+  }
   /// The number of elements, those that others do not see yet included.
   size_t appended() const { return appended_; }
 

@@ -155,8 +155,7 @@ double host_ns(const ProgramView& p, const std::vector<int32_t>& calls, size_t k
   const SpanRecord& x = p.span(calls[k]);
   const int64_t next = k + 1 < calls.size() ? p.span(calls[k + 1]).begin : x.end;
   const auto between = static_cast<double>(std::clamp<int64_t>(next - x.end, 0, 20'000));
-  const double recorded = static_cast<double>(x.duration()) + std::max(0.0, between - p.r.span_cost_ns);
-  return recorded * p.processor_share;
+  return (p.call_host_ns(x) + std::max(0.0, between - p.r.span_cost_ns)) * p.processor_share;
 }
 
 /// Loops over tensors.
@@ -288,7 +287,7 @@ void find_optimizers(const ProgramView& p, Claims& claims, FindingList& list) {
   for (const int32_t i : p.calls) {
     const SpanRecord& x = p.span(i);
     if (x.op != Op::optimizer_step || x.device != p.device) continue;
-    const double taken = std::max(p.taken_ns(x), static_cast<double>(x.duration()));
+    const double taken = std::max(p.taken_ns(x), p.call_host_ns(x));
     const double then = p.least(x).most() / 0.9 + 2 * p.call_ns() + (p.on_gpu ? 2 * p.kernel_ns() : 0);
     const bool many = p.on_gpu ? x.launches > 8 : taken > 3 * then;
     if (!many) continue;

@@ -93,7 +93,7 @@ void find_batches(const ProgramView& p, Claims& claims, FindingList& list) {
   const auto finish = [&] {
     double taken = 0, least = 0;
     for (const SpanRecord* x : run) {
-      taken += p.on_gpu ? std::max(p.taken_ns(*x), static_cast<double>(x->duration())) : p.taken_ns(*x);
+      taken += p.on_gpu ? std::max(p.taken_ns(*x), p.call_host_ns(*x)) : p.taken_ns(*x);
       least += p.least(*x).most();
     }
     const double small = (p.on_gpu ? 3 : 100) * p.call_ns() * static_cast<double>(run.size());

@@ -66,11 +66,11 @@ class Tensors {
     if (p_.here == nullptr) return;
     const bool to_device = copy.is_to_device();
     const int64_t bytes = bytes_of(*copy.from);
-    const auto taken = static_cast<double>(std::max(x.device_ns, x.duration()));
+    const double taken = std::max(static_cast<double>(x.device_ns), p_.call_host_ns(x));
     const auto made = made_.find(copy.source);
     if (to_device && made != made_.end() && reads_[copy.source] <= 2 && is_creation(p_.span(made->second).op)) {
       Finding& found = list_.at(Finding::Kind::host_tensors, x);
-      const double creation = static_cast<double>(p_.span(made->second).duration());
+      const double creation = p_.call_host_ns(p_.span(made->second));
       const double then = p_.least(bytes, 0, kF32).memory + p_.call_ns();
       found.time_ns += taken + creation, found.gain_ns += std::max(0.0, taken + creation - then);
       found.what = fmt::format("tensors of {} are made on the host by {} and copied to {}", size_text(bytes),

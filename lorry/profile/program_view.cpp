@@ -98,8 +98,10 @@ ProgramView::ProgramView(const Recording& recording, const std::vector<Ceilings>
     if (x.parent == kNone) roots.push_back({x.begin, x.end});
     const auto parent = static_cast<size_t>(x.parent);  // comes first
     has_calls_around[i] = x.parent != kNone && (r.spans[parent].is_work() || has_calls_around[parent]);
-    if (!has_calls_around[i]) recorded_.push_back(x.begin);
+    if (on_gpu || !has_calls_around[i]) recorded_.push_back(x.begin);
   }
+  for (const RuntimeCall& x : r.calls)
+    if (x.thread == 0) launched_.push_back(x.begin);
   span_gaps = Intervals(std::move(roots)).gaps({0, r.duration});
   measure_selves();
   std::ranges::copy_if(r.gaps, std::back_inserter(gaps), [](const GapRecord& gap) { return gap.thread == 0; });
@@ -143,9 +145,11 @@ std::optional<LinkCopy> ProgramView::link_copy(const SpanRecord& x) const {
 }
 
 double ProgramView::recording_ns(const Interval& part) const {
-  const auto first = std::ranges::lower_bound(recorded_, part.begin);
-  const auto last = std::ranges::lower_bound(recorded_, part.end);
-  return r.span_cost_ns * static_cast<double>(std::max<ptrdiff_t>(last - first, 0));
+  const auto within = [&](const std::vector<int64_t>& times) {
+    const auto first = std::ranges::lower_bound(times, part.begin), last = std::ranges::lower_bound(times, part.end);
+    return static_cast<double>(std::max<ptrdiff_t>(last - first, 0));
+  };
+  return r.span_cost_ns * within(recorded_) + r.launch_cost_ns * within(launched_);
 }
 
 void ProgramView::measure_selves() {

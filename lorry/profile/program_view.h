@@ -2,6 +2,7 @@
 
 // A recording as the diagnosis reads it: which device works, what each call needs at its ceilings, when a GPU was busy.
 
+#include <algorithm>
 #include <optional>
 #include <vector>
 
@@ -112,8 +113,14 @@ class ProgramView {
   /// What a call of the device costs beside its work, in nanoseconds: the host's part, and the device's.
   double call_ns() const;
   double kernel_ns() const;
-  /// What recording took of the main thread's time outside calls. Inside a call it is part of the call's time.
+  /// What recording took of the main thread's time; of a program on the CPU outside calls, since inside one it is part
+  /// of the call's time.
   double recording_ns(const Interval& part) const;
+  /// The host's time of a call, without what recording its launches took.
+  double call_host_ns(const SpanRecord& x) const {
+    const double launches = x.kind == SpanKind::replay ? 0 : r.launch_cost_ns * x.launches;
+    return std::max(0.0, static_cast<double>(x.duration()) - launches);
+  }
   /// The time that a call took: of its GPU, or of the CPU.
   double taken_ns(const SpanRecord& x) const {
     return static_cast<double>(x.launches > 0 ? x.device_ns : x.duration());
@@ -124,7 +131,8 @@ class ProgramView {
   void measure_selves();
 
   const std::vector<Ceilings>& ceilings_;
-  std::vector<int64_t> recorded_;  ///< when the main thread's spans that are inside no call began, by time
+  std::vector<int64_t> recorded_;  ///< when spans began whose recording recording_ns() counts, by time
+  std::vector<int64_t> launched_;  ///< the same of calls of CUDA's runtime
 };
 
 /// Calls that the cure of a finding does away with. A later finding does not count their cost again.

@@ -113,6 +113,26 @@ LoggedSpan* open(ThreadLog& log, SpanKind kind) noexcept {
 }
 
 /// The innermost span has launches of GPUs.
+/// Nanoseconds of the host for a launch; with a trace, for one that belongs to a span.
+double launch_ns([[maybe_unused]] const Stream& stream, [[maybe_unused]] DeviceTrace* trace) {
+  double least = 0;
+#ifdef LORRY_WITH_CUDA
+  constexpr int kRounds = 5, kLaunches = 16;
+  for (int round = 0; round < kRounds; ++round) {
+    const int64_t begin = steady_ns();
+    for (int i = 0; i < kLaunches; ++i) {
+      if (trace != nullptr) trace->push(0);
+      raw_launch(stream);
+      if (trace != nullptr) trace->pop();
+    }
+    const double each = static_cast<double>(steady_ns() - begin) / kLaunches;
+    least = round == 0 ? each : std::min(least, each);
+    stream.synchronize();
+  }
+#endif
+  return least;
+}
+
 void begin_launches(ThreadLog& log) noexcept {
   DeviceTrace* const trace = log.session->trace.get();
   if (trace == nullptr) return;
@@ -294,15 +314,7 @@ Recorder::Recorder(const SessionOptions& options) : process_(getpid()) {
 
 void Recorder::begin() {
   started_ = utc_now();
-  if (options().gpu) {
-    shared_->trace = trace_devices(no_gpu_);
-    if (shared_->trace != nullptr) try {
-        warm_up_devices();
-      } catch (const std::exception& error) {  // of an earlier call, perhaps
-        shared_->trace.reset();
-        no_gpu_ = error.what();
-      }
-  }
+  if (options().gpu) begin_trace();
   shared_->ticks_per_ns = ticks_in_ns();
   door::add_listener(RecorderHooks::kListener);
   has_hooks_ = true;
@@ -311,6 +323,7 @@ void Recorder::begin() {
     const std::scoped_lock lock(outside.mutex);
     outside.events.clear(), outside.open = true;
   }
+  std::shared_ptr<ThreadLog> log = make_log();
   shared_->first = ClockReading::now();
   if (shared_->trace != nullptr) trace_first_ = shared_->trace->now();
   lorry::detail::g_span_hooks.store(&RecorderHooks::kSpans, std::memory_order_release);
@@ -320,6 +333,7 @@ void Recorder::begin() {
   }
   waits::set_observer(RecorderHooks::heard_wait);
   g_recorder.store(this, std::memory_order_release);
+  join(std::move(log));
 }
 
 Recorder::~Recorder() {
@@ -337,21 +351,28 @@ void Recorder::note_memory_before() {
   for (int i = 0; i < device::count(DeviceType::cuda); ++i) note({DeviceType::cuda, static_cast<int8_t>(i)});
 }
 
-void Recorder::warm_up_devices() {
-#ifdef LORRY_WITH_CUDA
+void Recorder::begin_trace() {
+  std::vector<Stream> streams;  // of the GPUs that are used and whose stream is free
   for (int i = 0; i < device::count(DeviceType::cuda); ++i) {
     const Device gpu{DeviceType::cuda, static_cast<int8_t>(i)};
     if (memory::stats(gpu).reserved == 0) continue;
     const Stream stream = current_stream(gpu);
-    if (is_capturing(stream)) continue;
-    const waits::RuleScope allowed({});
-    raw_launch(stream);
-    stream.synchronize();
+    if (!is_capturing(stream)) streams.push_back(stream);
   }
-#endif
+  const waits::RuleScope allowed({});
+  try {
+    const double plain = streams.empty() ? 0 : launch_ns(streams[0], nullptr);
+    shared_->trace = trace_devices(no_gpu_);
+    if (shared_->trace == nullptr) return;
+    for (const Stream& stream : streams) launch_ns(stream, shared_->trace.get());
+    if (!streams.empty()) launch_cost_ns_ = std::max(0.0, launch_ns(streams[0], shared_->trace.get()) - plain);
+  } catch (const std::exception& error) {  // of an earlier call, perhaps
+    shared_->trace.reset();
+    no_gpu_ = error.what();
+  }
 }
 
-void Recorder::join() {
+std::shared_ptr<ThreadLog> Recorder::make_log() {
   if (current_log() != nullptr) raise_as<ValueError>("RecordThread", "this thread is recorded already");
   const std::scoped_lock lock(mutex_);
   if (logs_.size() >= ThreadLog::kMostThreads)
@@ -359,16 +380,23 @@ void Recorder::join() {
                          logs_.size() + 1, ThreadLog::kMostThreads);
   auto log = std::make_shared<ThreadLog>(static_cast<uint32_t>(logs_.size()), options().lines);
   log->session = shared_;
+  log->spans.reserve(), log->gaps.reserve();
+  if (options().operands) log->storages.reserve();
+  if (options().memory) log->memory_records.reserve();
+  logs_.push_back(log);
+  return log;
+}
+
+void Recorder::join(std::shared_ptr<ThreadLog> log) {
   log->thread.name = thread_name();
   log->thread.cpu_ns = -thread_cpu_ns();
   if (Scope::innermost() != nullptr) log->enter(Scope::path());
+  t_log = log.get();
   {
     HeldLogs& held = held_logs();
-    const std::scoped_lock both(held.mutex);
-    held.logs.push_back(log);
+    const std::scoped_lock lock(held.mutex);
+    held.logs.push_back(std::move(log));
   }
-  logs_.push_back(log);
-  t_log = log.get();
   t_modes |= kProfileMode;
   lorry::detail::t_spans_heard = true;
 }
@@ -429,7 +457,7 @@ Recording Recorder::finish() {
   for (const std::string& failure : failures) assembly.add_failure(failure);
   recording = assembly.finish();
   recording.started = started_, recording.no_gpu = no_gpu_, recording.process = process_;
-  recording.span_cost_ns = kSpanCostNs;
+  recording.span_cost_ns = kSpanCostNs, recording.launch_cost_ns = launch_cost_ns_;
   return recording;
 }
 

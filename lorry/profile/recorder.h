@@ -41,7 +41,7 @@ class Recorder {
   const SessionOptions& options() const { return shared_->options; }
 
   /// Records this thread from now on. Throws ValueError if it is recorded already, or if there are too many threads.
-  void join();
+  void join() { join(make_log()); }
   /// Records this thread no more, if it is recorded by the session with this number.
   static void leave(uint64_t session) noexcept;
   /// Waits for the GPUs, ends all hooks, and returns what was recorded.
@@ -51,8 +51,12 @@ class Recorder {
   friend struct RecorderHooks;
   void begin();
   void note_memory_before();
-  /// The first launch after CUPTI was enabled takes 5 ms: it is made before the session's time begins.
-  void warm_up_devices();
+  /// Begins to trace GPUs, if that is possible, and measures what it costs a launch. The first launch under CUPTI takes
+  /// 5 ms: it is made before the session's time begins.
+  void begin_trace();
+  /// A log of this thread, with memory for its first spans. Takes a millisecond.
+  std::shared_ptr<ThreadLog> make_log();
+  void join(std::shared_ptr<ThreadLog> log);
   /// Ends all hooks.
   void end_hooks() noexcept;
 
@@ -63,6 +67,7 @@ class Recorder {
   ClockReading last_;
   int64_t trace_first_ = 0, trace_last_ = 0;
   std::string no_gpu_;
+  double launch_cost_ns_ = 0;
   std::vector<std::pair<std::string, int64_t>> memory_before_;
   std::mutex mutex_;  ///< guards logs_
   std::vector<std::shared_ptr<ThreadLog>> logs_;

@@ -153,6 +153,7 @@ struct Recording {
   int64_t duration = 0;
   int64_t process = 0;
   double span_cost_ns = 0;                       ///< what recording a span takes the host, about
+  double launch_cost_ns = 0;                     ///< what recording a call of CUDA's runtime takes it beside that
   std::vector<std::string> names, paths, lines;  ///< element 0 of each is ""
   std::vector<ThreadRecord> threads;
   std::vector<SpanRecord> spans;     ///< by time of their beginning; a span follows the one around it

@@ -36,7 +36,6 @@ Session::Session(SessionOptions options) {
     [[maybe_unused]] static const int registered = std::atexit(save_at_exit);
   }
   recorder_ = std::make_unique<Recorder>(options);
-  recorder_->join();
 }
 
 Session::~Session() {

@@ -92,6 +92,12 @@ TEST(CallStack, lorrys_own_frames_are_no_line_of_a_program) {
   EXPECT_EQ(describe(calling_line(own)), "");
   EXPECT_EQ(describe({.function = "main", .file = "a.cpp", .line = 3}), "a.cpp:3");
   EXPECT_EQ(describe({.function = "main", .file = {}}), "main");
+  EXPECT_EQ(
+      describe({.function = "std::vector<int> user::Net<a::B<int> >::step(std::map<int, int> const&)::{lambda()#1}"
+                            "::operator()() const [clone .constprop.0]",
+                .file = {}}),
+      "user::Net::step");
+  EXPECT_EQ(describe({.function = "(anonymous namespace)::f(int)", .file = {}}), "anonymous::f");
 }
 
 TEST(CallStack, fills_what_it_is_given) {

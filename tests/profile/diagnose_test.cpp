@@ -170,6 +170,18 @@ TEST(Regimes, an_idle_gpu_means_overhead_while_the_host_is_busy_and_waiting_whil
   EXPECT_DOUBLE_EQ(d.times[Regime::memory], 200 * kMicro);
 }
 
+TEST(Regimes, what_recording_takes_is_no_overhead_of_the_program) {
+  Maker m(200);
+  m.recording().launch_cost_ns = 2000;
+  for (int64_t i = 0; i < 10; ++i) {
+    const int32_t call = m.call(Op::add, 10 * kMicro * i, 10 * kMicro * i + 9 * kMicro, 100);
+    m.kernel(call, 10 * kMicro * i + 5 * kMicro, 10 * kMicro * i + 9 * kMicro, 10 * kMicro * (i + 1));
+  }
+  const Diagnosis d = diagnose(m.recording(), options());
+  // Of each 10 us the GPU is idle for 9, of which 2.2 go to recording a call and its launch.
+  EXPECT_NEAR(d.times[Regime::overhead] + d.times[Regime::memory], 10 * (10 - 2.2) * kMicro, 1);
+}
+
 TEST(Regimes, copies_across_the_link_are_waiting) {
   Maker m;
   const int32_t copy = m.call(Op::transfer, 0, 10, 10 * kMicro);

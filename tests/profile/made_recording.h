@@ -100,7 +100,7 @@ class RecordingMaker {
     DeviceRecord x;
     x.work = work, x.copy = copy, x.begin = begin, x.end = end, x.span = span;
     x.call = static_cast<int32_t>(r_.calls.size());
-    r_.calls.push_back({.begin = launched, .end = launched + 1});
+    r_.calls.push_back({.begin = launched, .end = launched + 1, .thread = 0});
     r_.device.push_back(x);
     if (span != kNone) {
       SpanRecord& of = r_.spans[static_cast<size_t>(span)];
