@@ -21,9 +21,6 @@
 namespace lorry::profile {
 namespace {
 
-/// With everything recorded, most of it between calls; measured on 2-core machines of 2.5 GHz: 140 to 250.
-constexpr double kSpanCostNs = 200;
-
 constinit std::atomic<Recorder*> g_recorder{nullptr};
 constinit std::atomic<bool> g_claimed{false};  ///< a session records, or begins to
 constinit std::atomic<uint64_t> g_sessions{0};
@@ -457,7 +454,7 @@ Recording Recorder::finish() {
   for (const std::string& failure : failures) assembly.add_failure(failure);
   recording = assembly.finish();
   recording.started = started_, recording.no_gpu = no_gpu_, recording.process = process_;
-  recording.span_cost_ns = kSpanCostNs, recording.launch_cost_ns = launch_cost_ns_;
+  recording.span_cost_ns = span_cost_ns(recording), recording.launch_cost_ns = launch_cost_ns_;
   return recording;
 }
 

@@ -68,5 +68,17 @@ TEST(Table, gives_replayed_calls_to_the_module_and_the_line_of_their_capture) {
   EXPECT_EQ(row(profile::table(r, {.by = GroupBy::line}, {}), "m.cpp:4").launches, 6);
 }
 
+TEST(SpanCost, is_what_lies_between_calls_of_a_tight_loop) {
+  const auto with_distance = [](int64_t distance, int64_t count) {
+    RecordingMaker m;
+    for (int64_t i = 0; i < count; ++i) m.call(Op::add, (100 + distance) * i, (100 + distance) * i + 100);
+    return span_cost_ns(m.recording());
+  };
+  EXPECT_DOUBLE_EQ(with_distance(270, 1000), 270);
+  EXPECT_DOUBLE_EQ(with_distance(270, 100), 200) << "too few calls to tell";
+  EXPECT_DOUBLE_EQ(with_distance(5000, 1000), 200) << "the program does something between its calls";
+  EXPECT_DOUBLE_EQ(with_distance(10, 1000), 100) << "recorded without what takes most";
+}
+
 }  // namespace
 }  // namespace lorry::profile
