@@ -49,9 +49,9 @@ class Scope {
   static std::string path();
 
  private:
-  /// A module that is called opens a scope, and so may its forward(): a profiler hears of one.
+  /// Calling a module opens a scope, and its forward() may open the same one again: a profiler hears only the first.
   bool is_inside_itself() const {
-    return outer_ != nullptr && outer_->object_ == object_ && outer_->describe_ == describe_;
+    return describe_ != nullptr && outer_ != nullptr && outer_->object_ == object_ && outer_->describe_ == describe_;
   }
 
   static inline constinit thread_local const Scope* t_innermost = nullptr;

@@ -57,13 +57,13 @@ struct SpanView {
   uint32_t origin = 0;
 };
 
-/// Hears what each call of a thread costs when it ends: a graph that captures the calls.
-class CostHearer {
+/// Is told what each call of a thread costs when it ends: a graph that captures the calls.
+class CostObserver {
  public:
   virtual void ended(const SpanCost& cost) noexcept = 0;
 
  protected:
-  ~CostHearer() = default;
+  ~CostObserver() = default;
 };
 
 /// A profiler's functions. Called on the thread of the span. Must not throw.
@@ -77,8 +77,9 @@ inline constinit std::atomic<const SpanHooks*> g_span_hooks{nullptr};
 /// Whether a profiler hears of this thread's spans. Not a mode bit: code that silences the listeners of its calls still
 /// has spans.
 inline constinit thread_local bool t_spans_heard = false;
-/// Who hears what this thread's calls cost; null: nobody. The door asks only if kProfileMode is set.
-inline constinit thread_local CostHearer* t_cost_hearer = nullptr;
+/// Who is told what this thread's calls cost; null: nobody. Calls are announced only if a
+/// listener is: whoever sets this also sets kProfileMode.
+inline constinit thread_local CostObserver* t_cost_observer = nullptr;
 /// What the profiler calls the place of this thread's last announced call; 0 without a profiler.
 inline constinit thread_local uint32_t t_origin = 0;
 

@@ -7,7 +7,6 @@
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <queue>
 
 #include "lorry/base/error.h"
 #include "lorry/bench/result.h"
@@ -179,17 +178,18 @@ Comparison compare(const Report& before, const Report& after) {
     if (const std::string now = value_of(is, key); now != value) result.machine.push_back({key, value, now});
   for (const auto& [key, value] : after.machine)
     if (value_of(was, key).empty() && !value.empty()) result.machine.push_back({key, "", value});
-  std::map<decltype(ReportRow().case_key()), std::queue<size_t>> waiting;  // rows of `after` that have no partner yet
-  for (size_t at = 0; at < after.rows.size(); ++at) waiting[after.rows[at].case_key()].push(at);
+  // Rows of `after` that have no partner yet; equal keys keep their order.
+  std::multimap<decltype(ReportRow().case_key()), size_t> waiting;
+  for (size_t at = 0; at < after.rows.size(); ++at) waiting.emplace(after.rows[at].case_key(), at);
   std::vector<bool> used(after.rows.size());
   for (const ReportRow& row : before.rows) {
-    const auto found = waiting.find(row.case_key());
-    if (found == waiting.end() || found->second.empty()) {
+    const auto found = waiting.lower_bound(row.case_key());
+    if (found == waiting.end() || found->first != row.case_key()) {
       result.only_before.push_back(row);
       continue;
     }
-    const size_t at = found->second.front();
-    found->second.pop();
+    const size_t at = found->second;
+    waiting.erase(found);
     used[at] = true;
     result.cases.push_back({row, after.rows[at], verdict_of(row, after.rows[at])});
   }

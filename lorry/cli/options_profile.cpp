@@ -6,6 +6,8 @@
 #include <map>
 #include <string_view>
 
+#include "lorry/cli/output.h"
+
 namespace lorry::cli {
 namespace {
 
@@ -50,9 +52,8 @@ void add_profile(CLI::App& app, ProfileOptions& o) {
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 28));
   app.callback([&app] {
     for (const char* file : {"--trace", "--report", "--memory-plot", "--json"})
-      if (app.count(file) && app.get_option(file)->as<std::string>() == "-")
-        throw CLI::ValidationError(file,
-                                   "cannot be -; expected a file, because the command that is profiled prints there");
+      if (app.count(file) && is_standard_output(app.get_option(file)->as<std::string>()))
+        throw CLI::ValidationError(file, "cannot be standard output, where the command that is profiled prints");
   });
 }
 

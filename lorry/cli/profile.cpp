@@ -34,7 +34,7 @@ profile::Report report_of(const profile::Recording& recording, const ProfileOpti
 }
 
 void print(const Table& out, const profile::Recording& recording, const profile::Report& report) {
-  out.print("\nrecorded: {} in {} calls of {} threads, {} pieces of work on GPUs, {} waits\n",
+  out.print("\nrecorded: {} in {} spans of {} threads, {} pieces of work on GPUs, {} waits\n",
             duration_text(static_cast<double>(recording.duration) / 1000), recording.spans.size(),
             recording.threads.size(), recording.device.size(), recording.waits.size());
   for (const profile::Table& table : report.tables) out.print("\n{}", profile::to_string(table));
@@ -54,7 +54,8 @@ std::string json_of(const profile::Recording& recording, const profile::Report& 
   return json.dump(2) + "\n";
 }
 
-/// Tries the cures of a run that ended well. It has been reported, so what fails here is said and costs nothing.
+/// Tries the cures of a run that ended well. Its report is already printed: an error here is printed too, and does not
+/// change the exit status.
 std::optional<profile::Trial> apply(const ProfileOptions& options, const CommonOptions& common, const Table& out) {
   const auto& train = std::get<TrainOptions>(options.command->command);
   if (!common.quiet) fmt::print(stderr, "trying cures: each is measured for a few seconds\n");
@@ -85,7 +86,7 @@ int run_profile(const ProfileOptions& options, const CommonOptions& common) {
   const profile::Recording recording = session.stop();
   if (!options.trace.empty()) profile::write_chrome_trace(recording, options.trace);
   const profile::Report report = report_of(recording, options);
-  const Table out{common.json, options.trace, options.report, options.memory_plot};
+  const Table out{common.json, options.command->common.json};
   print(out, recording, report);
   write_file(options.memory_plot, options.memory_plot.empty() ? "" : profile::to_svg(report.memory));
   write_file(options.report, options.report.empty() ? "" : profile::page(recording, report));

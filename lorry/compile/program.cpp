@@ -153,7 +153,7 @@ std::vector<Tensor> Schedule::run(std::span<const Tensor> arguments, RunDraws dr
     const SpanUnit described{graph_, units_[u]};
     const Span span({SpanKind::unit, first_span_ + u, &described, describe_unit});
     run_unit(u, evaluation);
-    if (lorry::detail::t_cost_hearer != nullptr) lorry::detail::t_cost_hearer->ended(cost_of(graph_, units_[u]));
+    if (lorry::detail::t_cost_observer != nullptr) lorry::detail::t_cost_observer->ended(cost_of(graph_, units_[u]));
     evaluation.end(static_cast<int32_t>(u));
   }
   call_back(graph_.callbacks.size());

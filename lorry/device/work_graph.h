@@ -15,8 +15,8 @@
 
 namespace lorry::device {
 
-/// While it captures it may hear what calls cost, and then knows that of the launches of each.
-class WorkGraph : public CostHearer {
+/// While capturing it may be told the cost of each call, which it stores with that call's launches.
+class WorkGraph : public CostObserver {
  public:
   virtual ~WorkGraph() = default;
   /// Ends the capture and prepares the launches. Throws CudaError if the captured work does not form a graph, and if

@@ -16,7 +16,7 @@
 namespace lorry::formula {
 
 /// The signed byte nearest to ratio + zero_point, where ratio is x / scale; the two are added after rounding. What no
-/// byte can hold becomes -128 or 127. A NaN becomes the zero point. zero_point: from -128 to 127.
+/// byte can hold becomes -128 or 127. A NaN becomes the zero point. zero_point: at most 2^20 in size.
 LORRY_INLINE int32_t int8_code(float ratio, int32_t zero_point) {
   constexpr float kFar = 512;          // beyond it, every zero point gives the first or the last code
   constexpr float kRound = 0x1.8p23f;  // a sum with it has no bits behind the point

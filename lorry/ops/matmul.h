@@ -61,7 +61,7 @@ const Tensor& baddbmm_out(const Tensor& out, const Tensor& c, const Tensor& a, c
 /// computes in full; other dtypes are not concerned.
 void set_matmul_precision(Precision precision);
 Precision matmul_precision();
-/// Sets the precision for a scope.
+/// Sets the process's precision until the end of a scope. Scopes of several threads must not overlap.
 class MatmulPrecisionScope {
  public:
   explicit MatmulPrecisionScope(Precision precision) : before_(matmul_precision()) { set_matmul_precision(precision); }

@@ -81,7 +81,7 @@ Tensor dequantize(const Quantized& q, std::optional<DType> dtype = {});
 /// Codes of x: round(x / scale) + zero_point, clamped to a byte, for int8; the 8-bit float nearest to x / scale
 /// otherwise. x is multiplied by the inverse of the scale in f32, as PyTorch does. A NaN becomes the zero point in
 /// int8. x: floating; scale: f32, 0-d or, with dim, [size of dim]; undefined: 1; zero_point: i32, of scale's sizes,
-/// from -128 to 127 (not checked, which would wait for a GPU; beyond them, codes are clamped sooner); undefined: 0;
+/// from -128 to 127 (not checked, which would wait for a GPU; beyond them, codes mean nothing); undefined: 0;
 /// only for int8. Returns i8 for int8, else u8, contiguous. Throws DTypeError, ShapeError, IndexError, ValueError.
 Tensor quantize_linear(const Tensor& x, const Tensor& scale, const Tensor& zero_point = {},
                        std::optional<int64_t> dim = {}, CodeFormat format = CodeFormat::int8);

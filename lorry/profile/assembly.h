@@ -72,4 +72,8 @@ class Assembly {
   std::unordered_map<std::string, int32_t> known_stacks_;
 };
 
+/// What recording a span took, about, in nanoseconds, estimated from the recording. Most of it lies between two spans,
+/// so it is what lies between spans that follow each other closely, as in a loop over small calls.
+double span_cost_ns(const Recording& recording);
+
 }  // namespace lorry::profile

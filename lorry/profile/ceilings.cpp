@@ -1,13 +1,12 @@
 #include "lorry/profile/ceilings.h"
-#include "lorry/base/units.h"
 
 #include <algorithm>
-#include <ctime>
 #include <list>
 #include <mutex>
 #include <optional>
 
 #include "lorry/autograd/grad_mode.h"
+#include "lorry/base/units.h"
 #include "lorry/base/waits.h"
 #include "lorry/device/capture.h"
 #include "lorry/device/cpu/team.h"

@@ -8,6 +8,7 @@
 
 #include "lorry/base/error.h"
 #include "lorry/base/units.h"
+#include "lorry/profile/cell_text.h"
 #include "lorry/profile/program_view.h"
 #include "lorry/profile/svg.h"
 
@@ -16,7 +17,6 @@ namespace {
 
 std::string time_text(double ns) { return duration_text(ns / 1000); }
 std::string time_text(int64_t ns) { return time_text(static_cast<double>(ns)); }
-double share(double part, double whole) { return whole > 0 ? 100 * part / whole : 0; }
 
 /// The devices that worked.
 std::vector<Device> devices_of(const Recording& r) {
@@ -122,10 +122,10 @@ std::string to_string(const Diagnosis& d) {
     return text;
   }
   const double whole = d.times.total();
-  std::string text = fmt::format("regime: {} ({:.0f} % of {}); {}\n", name(d.regime), share(d.times[d.regime], whole),
+  std::string text = fmt::format("regime: {} ({:.0f} % of {}); {}\n", name(d.regime), percent(d.times[d.regime], whole),
                                  time_text(whole), meaning(d.regime));
   text += fmt::format("  device {} ({}), busy {:.0f} % of the time", to_string(d.device), d.ceilings.name,
-                      std::min(100.0, share(static_cast<double>(d.busy_ns), whole)));
+                      std::min(100.0, percent(static_cast<double>(d.busy_ns), whole)));
   const double recording = static_cast<double>(d.duration_ns) - whole;
   if (recording > 0.05 * whole)
     text += fmt::format("; recording took another {}, which is not counted", time_text(recording));
@@ -134,7 +134,7 @@ std::string to_string(const Diagnosis& d) {
                       "waiting");
   for (const Phase& x : d.phases) {
     text += fmt::format("{:<24} {:>10}", x.name, time_text(x.times.total()));
-    for (const double ns : x.times.ns) text += fmt::format(" {:>8.0f} %", share(ns, x.times.total()));
+    for (const double ns : x.times.ns) text += fmt::format(" {:>8.0f} %", percent(ns, x.times.total()));
     text += "\n";
   }
   if (!d.waits.empty()) text += "\nwaits for the GPU:\n";
@@ -146,7 +146,7 @@ std::string to_string(const Diagnosis& d) {
   size_t number = 0;
   for (const Finding& x : d.findings) {
     text += fmt::format("  {}. {} ({:.0f} %) {}{}\n     {}\n     {}\n", ++number, time_text(x.gain_ns),
-                        share(x.gain_ns, whole), name(x.kind), where(x.path, x.line), x.what, x.cure);
+                        percent(x.gain_ns, whole), name(x.kind), where(x.path, x.line), x.what, x.cure);
   }
   if (d.findings.empty()) text += "\nno finding gains more than a few per cent\n";
   return text;

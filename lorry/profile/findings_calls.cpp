@@ -267,7 +267,10 @@ void find_steps(const ProgramView& p, const std::vector<int32_t>& calls, const C
     if (gap.begin >= all.begin && gap.end <= all.end) asleep += static_cast<double>(gap.asleep);
   const auto span = static_cast<double>(all.length());
   const double busy = p.on_gpu ? static_cast<double>(p.busy.within(all)) : work;
-  const double between = std::max(0.0, span - asleep - busy - p.recording_ns(all));
+  double recording = p.on_gpu ? 0 : p.recording_ns(all);
+  if (p.on_gpu)  // what is recorded while the GPU works holds nothing up
+    for (const Interval& idle : p.busy.gaps(all)) recording += p.recording_ns(idle);
+  const double between = std::max(0.0, span - asleep - busy - recording);
   // On a GPU kernels follow each other without the host; on the CPU a call is made again without checks.
   double kernels = 0;
   for (const int32_t i : calls)

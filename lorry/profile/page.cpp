@@ -27,8 +27,6 @@ td:first-child,th:first-child{text-align:left;max-width:24rem;overflow:hidden;te
 </style></head><body>
 )";
 
-double percent(double part, double whole) { return whole > 0 ? 100 * part / whole : 0; }
-
 std::string where(const std::string& path, const std::string& line) {
   if (path.empty() && line.empty()) return {};
   return fmt::format("<div class=\"where\">{}{}{}</div>", xml_text(path), path.empty() || line.empty() ? "" : ", ",
@@ -41,10 +39,13 @@ std::string verdict(const Diagnosis& d) {
     for (const std::string& why : d.incomplete) text += fmt::format("<li>{}</li>", xml_text(why));
     return text + "</ul>";
   }
+  const double whole = d.times.total(), recording = static_cast<double>(d.duration_ns) - whole;
   return fmt::format(
-      "<p class=\"verdict\">Regime: <b>{}</b>, {:.0f} % of {} on {} ({}).</p>\n<div class=\"wide\">{}</div>\n",
-      name(d.regime), percent(d.times[d.regime], d.times.total()), time_cell(d.duration_ns), xml_text(d.ceilings.name),
-      to_string(d.device), to_svg(d));
+      "<p class=\"verdict\">Regime: <b>{}</b>, {:.0f} % of {} on {} ({}){}.</p>\n<div class=\"wide\">{}</div>\n",
+      name(d.regime), percent(d.times[d.regime], whole), time_cell(whole), xml_text(d.ceilings.name),
+      to_string(d.device),
+      recording > 0.01 * whole ? "; recording took another " + time_cell(recording) + ", which is not counted" : "",
+      to_svg(d));
 }
 
 std::string phases(const Diagnosis& d) {
@@ -65,8 +66,8 @@ std::string findings(const Diagnosis& d) {
   text += "<ol>\n";
   for (const Finding& x : d.findings)
     text += fmt::format("<li><b>{}</b>: predicted gain {} ({:.0f} %)<br>{}<br>{}{}</li>\n", name(x.kind),
-                        time_cell(x.gain_ns), percent(x.gain_ns, static_cast<double>(d.duration_ns)), xml_text(x.what),
-                        xml_text(x.cure), where(x.path, x.line));
+                        time_cell(x.gain_ns), percent(x.gain_ns, d.times.total()), xml_text(x.what), xml_text(x.cure),
+                        where(x.path, x.line));
   return text + "</ol>\n";
 }
 
@@ -83,13 +84,11 @@ std::string waits(const Diagnosis& d) {
 }
 
 std::string table_text(const Table& t) {
-  constexpr const char* kTitles[] = {"operator", "module", "line", "operator and shapes"};
-  const char* const title = kTitles[static_cast<int>(t.by)];
   std::string text = fmt::format(
       "<h2>By {0}</h2><div class=\"wide\"><table><tr><th>{0}</th><th>calls</th><th>CPU "
       "self</th><th>CPU</th><th>GPU</th>"
       "<th>bytes</th><th>FLOP</th><th>of the ceiling</th></tr>\n",
-      title);
+      title(t.by));
   const auto add = [&](const TableRow& x) {
     text += fmt::format(
         "<tr><td title=\"{0}\">{0}</td><td>{1}</td><td>{2}</td><td>{3}</td><td>{4}</td><td>{5}</td><td>{6}"
@@ -107,7 +106,7 @@ std::string table_text(const Table& t) {
 
 std::string page(const Recording& recording, const Report& report) {
   std::string text = kHead;
-  text += fmt::format("<h1>A profile of {}</h1>\n<p>Recorded on {}, {} calls.</p>\n", time_cell(recording.duration),
+  text += fmt::format("<h1>A profile of {}</h1>\n<p>Recorded on {}, {} spans.</p>\n", time_cell(recording.duration),
                       xml_text(recording.started), recording.spans.size());
   text += verdict(report.diagnosis);
   if (report.diagnosis.is_complete())

@@ -109,19 +109,14 @@ LoggedSpan* open(ThreadLog& log, SpanKind kind) noexcept {
   return log.open(kind, static_cast<size_t>(log.session->options.max_spans));
 }
 
-/// The innermost span has launches of GPUs.
-/// Nanoseconds of the host for a launch; with a trace, for one that belongs to a span.
-double launch_ns([[maybe_unused]] const Stream& stream, [[maybe_unused]] DeviceTrace* trace) {
+/// Nanoseconds that a launch takes the host.
+double launch_ns([[maybe_unused]] const Stream& stream) {
   double least = 0;
 #ifdef LORRY_WITH_CUDA
   constexpr int kRounds = 5, kLaunches = 16;
   for (int round = 0; round < kRounds; ++round) {
     const int64_t begin = steady_ns();
-    for (int i = 0; i < kLaunches; ++i) {
-      if (trace != nullptr) trace->push(0);
-      raw_launch(stream);
-      if (trace != nullptr) trace->pop();
-    }
+    for (int i = 0; i < kLaunches; ++i) raw_launch(stream);
     const double each = static_cast<double>(steady_ns() - begin) / kLaunches;
     least = round == 0 ? each : std::min(least, each);
     stream.synchronize();
@@ -130,6 +125,7 @@ double launch_ns([[maybe_unused]] const Stream& stream, [[maybe_unused]] DeviceT
   return least;
 }
 
+/// The innermost span has launches of GPUs.
 void begin_launches(ThreadLog& log) noexcept {
   DeviceTrace* const trace = log.session->trace.get();
   if (trace == nullptr) return;
@@ -358,11 +354,11 @@ void Recorder::begin_trace() {
   }
   const waits::RuleScope allowed({});
   try {
-    const double plain = streams.empty() ? 0 : launch_ns(streams[0], nullptr);
+    const double plain = streams.empty() ? 0 : launch_ns(streams[0]);
     shared_->trace = trace_devices(no_gpu_);
     if (shared_->trace == nullptr) return;
-    for (const Stream& stream : streams) launch_ns(stream, shared_->trace.get());
-    if (!streams.empty()) launch_cost_ns_ = std::max(0.0, launch_ns(streams[0], shared_->trace.get()) - plain);
+    for (const Stream& stream : streams) launch_ns(stream);
+    if (!streams.empty()) launch_cost_ns_ = std::max(0.0, launch_ns(streams[0]) - plain);
   } catch (const std::exception& error) {  // of an earlier call, perhaps
     shared_->trace.reset();
     no_gpu_ = error.what();
@@ -386,14 +382,14 @@ std::shared_ptr<ThreadLog> Recorder::make_log() {
 
 void Recorder::join(std::shared_ptr<ThreadLog> log) {
   log->thread.name = thread_name();
-  log->thread.cpu_ns = -thread_cpu_ns();
   if (Scope::innermost() != nullptr) log->enter(Scope::path());
-  t_log = log.get();
   {
     HeldLogs& held = held_logs();
     const std::scoped_lock lock(held.mutex);
-    held.logs.push_back(std::move(log));
+    held.logs.push_back(log);
   }
+  log->begin(ticks());
+  t_log = log.get();
   t_modes |= kProfileMode;
   lorry::detail::t_spans_heard = true;
 }

@@ -178,8 +178,4 @@ struct Recording {
   bool is_complete() const { return incomplete.empty(); }
 };
 
-/// What recording a span took, about, in nanoseconds, estimated from the recording. Most of it lies between two spans,
-/// so it is what lies between spans that follow each other closely, as in a loop over small calls.
-double span_cost_ns(const Recording& recording);
-
 }  // namespace lorry::profile

@@ -66,6 +66,21 @@ struct LogAxis {
   }
 };
 
+/// The names of roofs above their lines, those of lines close together side by side.
+std::string names_of_roofs(std::vector<Roofline::Roof> roofs, double x, const LogAxis& y) {
+  constexpr double kClose = 14;
+  std::ranges::sort(roofs, std::ranges::greater(), &Roofline::Roof::flops_per_s);
+  std::string svg;
+  for (size_t i = 0; i < roofs.size();) {
+    const double at = y(roofs[i].flops_per_s);
+    std::string names = roofs[i].name;
+    for (++i; i < roofs.size() && y(roofs[i].flops_per_s) - at < kClose; ++i) names += ", " + roofs[i].name;
+    svg += fmt::format("<text class=\"ink\" x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"end\">{}</text>\n", x, at - 4,
+                       xml_text(names));
+  }
+  return svg;
+}
+
 }  // namespace
 
 std::string xml_text(std::string_view text) {
@@ -130,16 +145,15 @@ std::string to_svg(const Roofline& plot) {
   const LogAxis y{std::min(bottom / 4, top / 1e3), 2 * top, kTop + kPlotHeight, kTop};
   std::string svg = head(plot.title, plot.legend ? kWidth : kWidth - kRight + 20);
   for (double tick = std::pow(10, std::ceil(std::log10(y.low))); tick <= y.high; tick *= 10)
-    svg += tick_y(y(tick), quantity(tick, "FLOP/s"));
+    svg += tick_y(y(tick), quantity(tick, ""));
   for (double tick = std::pow(10, std::ceil(std::log10(left))); tick <= right; tick *= 10)
     svg += tick_x(x(tick), fmt::format("{:g}", tick));
   for (const Roofline::Roof& roof : plot.roofs) {
     const double ridge = roof.flops_per_s / std::max(plot.bytes_per_s, 1.0);
     svg += fmt::format("<path class=\"line\" stroke-width=\"1.5\" d=\"M{:.1f} {:.1f}L{:.1f} {:.1f}H{:.1f}\"/>\n",
                        x(left), y(left * plot.bytes_per_s), x(ridge), y(roof.flops_per_s), x(right));
-    svg += fmt::format("<text class=\"ink\" x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"end\">{}</text>\n", x(right) - 4,
-                       y(roof.flops_per_s) - 4, xml_text(roof.name));
   }
+  svg += names_of_roofs(plot.roofs, x(right) - 4, y);
   size_t shown = 0;
   for (const Roofline::Dot& dot : plot.dots) {
     if (dot.flops_per_s <= 0 || dot.flops_per_byte <= 0) continue;
@@ -150,7 +164,7 @@ std::string to_svg(const Roofline& plot) {
         kColours[plot.legend ? shown % std::size(kColours) : 0], xml_text(dot.name));
     if (plot.legend) svg += legend(shown++, dot.name);
   }
-  return svg + axes("operations a byte", "operations a second") + "</svg>\n";
+  return svg + axes("operations a byte", "operations a second (FLOP/s)") + "</svg>\n";
 }
 
 }  // namespace lorry::profile

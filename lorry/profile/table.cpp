@@ -190,17 +190,17 @@ TableRow total_of_spans(const Recording& r) {
   return total;
 }
 
-const char* title(GroupBy by) {
-  constexpr const char* kTitles[] = {"operator", "module", "line", "operator and shapes"};
-  return kTitles[static_cast<int>(by)];
-}
-
 /// A name that fits its column: of a long path the end tells more.
 std::string fitted(const std::string& name, size_t width) {
   return name.size() <= width ? name : "..." + name.substr(name.size() - (width - 3));
 }
 
 }  // namespace
+
+const char* title(GroupBy by) {
+  constexpr const char* kTitles[] = {"operator", "module", "line", "operator and shapes"};
+  return kTitles[static_cast<int>(by)];
+}
 
 Table table(const Recording& recording, const TableOptions& options, const std::vector<Ceilings>& ceilings) {
   if (options.row_limit < 0)

@@ -52,6 +52,9 @@ struct Table {
   bool has_device = false;  ///< GPUs worked
 };
 
+/// The title of the first column.
+const char* title(GroupBy by);
+
 /// ceilings: of the devices that calls ran on, for ratios; a device without entry gets none. Throws ValueError for a
 /// negative row_limit.
 Table table(const Recording& recording, const TableOptions& options = {}, const std::vector<Ceilings>& ceilings = {});

@@ -69,7 +69,12 @@ ThreadLog::ThreadLog(uint32_t n, bool stacks)
   place_table_.resize(1024), operand_table_.resize(1024);
   open_.reserve(64);
   thread.id = syscall(SYS_gettid);
-  note_long_gap(ticks());
+}
+
+void ThreadLog::begin(uint64_t now) {
+  counters_ = counters();
+  thread.cpu_ns = -counters_.cpu_ns;
+  last_ = now;
 }
 
 ThreadLog::Counters ThreadLog::counters() {
@@ -81,10 +86,8 @@ ThreadLog::Counters ThreadLog::counters() {
 void ThreadLog::note_long_gap(uint64_t now) {
   const Counters was = counters_;
   counters_ = counters();
-  if (last_ != 0) {
-    const int64_t off = std::max<int64_t>(0, (counters_.ns - was.ns) - (counters_.cpu_ns - was.cpu_ns));
-    count(gaps.push({last_, now, counters_.sleeps > was.sleeps ? off : 0}));
-  }
+  const int64_t off = std::max<int64_t>(0, (counters_.ns - was.ns) - (counters_.cpu_ns - was.cpu_ns));
+  count(gaps.push({last_, now, counters_.sleeps > was.sleeps ? off : 0}));
   last_ = now;
 }
 

@@ -102,6 +102,8 @@ class ThreadLog {
     uint32_t number;
     bool in_trace = false, in_nvtx = false, entered = false;  ///< what its end must undo
   };
+  /// Its time begins. Called once, before its first span.
+  void begin(uint64_t now);
   /// Begins a span. If there are `most` already, it is counted as lost, and what is returned is logged nowhere. Null if
   /// there was no memory to open it.
   LoggedSpan* open(SpanKind kind, size_t most) noexcept;

@@ -42,16 +42,16 @@ class HostWritten {
 };
 
 /// Lets the work hear what the captured calls cost, for a scope: calls are announced as under a profiler.
-class HearCosts {
+class ObserveCosts {
  public:
-  explicit HearCosts(CostHearer& work)
-      : before_(std::exchange(lorry::detail::t_cost_hearer, &work)), announced_(kProfileMode, 0) {}
-  ~HearCosts() { lorry::detail::t_cost_hearer = before_; }
-  HearCosts(const HearCosts&) = delete;
-  HearCosts& operator=(const HearCosts&) = delete;
+  explicit ObserveCosts(CostObserver& work)
+      : before_(std::exchange(lorry::detail::t_cost_observer, &work)), announced_(kProfileMode, 0) {}
+  ~ObserveCosts() { lorry::detail::t_cost_observer = before_; }
+  ObserveCosts(const ObserveCosts&) = delete;
+  ObserveCosts& operator=(const ObserveCosts&) = delete;
 
  private:
-  CostHearer* const before_;
+  CostObserver* const before_;
   const ModeScope announced_;
 };
 
@@ -205,7 +205,7 @@ void Graph::State::capture() {
     work = device::capture_work(current_stream(device));
     try {
       const device::CapturedScope captured;
-      const HearCosts costs(*work);
+      const ObserveCosts costs(*work);
       const HostWritten written(host_written);
       for (const Tensor& x : function()) outputs.push_back(x.defined() ? x.detach() : x);
     } catch (...) {

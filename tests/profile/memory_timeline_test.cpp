@@ -112,6 +112,13 @@ TEST(MemoryTimeline, many_events_become_few_points_that_keep_the_peak) {
   EXPECT_NE(svg.find("</svg>"), std::string::npos);
 }
 
+TEST(Svg, names_of_roofs_that_lie_close_together_share_a_place) {
+  const std::string svg = profile::to_svg(profile::Roofline{
+      .bytes_per_s = 1e12, .roofs = {{"f64", 6.0e13}, {"bf16", 8.0e14}, {"f32", 5.9e13}, {"f16", 8.1e14}}});
+  EXPECT_NE(svg.find(">f16, bf16</text>"), std::string::npos) << svg;
+  EXPECT_NE(svg.find(">f64, f32</text>"), std::string::npos) << svg;
+}
+
 TEST(Svg, text_is_escaped) {
   EXPECT_EQ(profile::xml_text("a<b> & \"c\"\x01"), "a&lt;b&gt; &amp; &quot;c&quot;");
   const std::string svg = profile::to_svg(profile::Roofline{.title = "<script>",

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include "lorry/profile/assembly.h"
+#include "lorry/profile/page.h"
 #include "tests/profile/made_recording.h"
 
 namespace lorry::profile {
@@ -66,6 +68,18 @@ TEST(Table, gives_replayed_calls_to_the_module_and_the_line_of_their_capture) {
   EXPECT_EQ(row(modules, "block0.mlp").bytes, 12'000);
   EXPECT_EQ(row(modules, "block0").device_ns, 30 * kMicro);
   EXPECT_EQ(row(profile::table(r, {.by = GroupBy::line}, {}), "m.cpp:4").launches, 6);
+}
+
+TEST(Page, shows_the_shares_that_the_diagnosis_has) {
+  RecordingMaker m(1000);
+  for (int64_t i = 0; i < 100; ++i) m.call(Op::add, 3 * kMicro * i, 3 * kMicro * i + 2 * kMicro, 2000);
+  const Diagnosis d = diagnose(m.recording(), test::options());
+  ASSERT_LT(d.times.total(), 0.9 * static_cast<double>(d.duration_ns)) << "recording is no time of the program";
+  const std::string text = to_string(d), html = page(m.recording(), {.diagnosis = d, .tables = {}, .memory = {}});
+  EXPECT_NE(text.find("regime: overhead (98 % of 200 us)"), std::string::npos) << text;
+  EXPECT_NE(html.find("Regime: <b>overhead</b>, 98 % of 200 us on round"), std::string::npos) << html;
+  for (const std::string& shown : {text, html})
+    EXPECT_NE(shown.find("recording took another 99.0 us, which is not counted"), std::string::npos) << shown;
 }
 
 TEST(SpanCost, is_what_lies_between_calls_of_a_tight_loop) {

@@ -59,14 +59,13 @@ class Graph final : public device::WorkGraph, device::LaunchObserver {
   }
   int64_t rebind(std::span<const device::Move> moves) override;
   std::vector<SpanPart> launches() const override { return launches_; }
-  /// The launches since the last call that ended are this one's: each gets the share of its nodes.
+  /// The launches since the last call that ended are this one's: they become one part.
   void ended(const SpanCost& cost) noexcept override {
-    int64_t nodes = 0;
-    for (size_t i = costed_; i < launches_.size(); ++i) nodes += launches_[i].nodes;
-    for (; costed_ < launches_.size(); ++costed_) {
-      SpanPart& x = launches_[costed_];
-      if (nodes > 0) x.cost = {cost.bytes / nodes * x.nodes, cost.flops / nodes * x.nodes, cost.dtype};
-    }
+    if (costed_ == launches_.size()) return;
+    SpanPart& part = launches_[costed_++];
+    for (size_t i = costed_; i < launches_.size(); ++i) part.nodes += launches_[i].nodes;
+    part.cost = cost;
+    launches_.resize(costed_);
   }
 
  private:

@@ -156,7 +156,7 @@ std::exception_ptr Announced::notify_end() noexcept {
 void Announced::finish(std::span<const Tensor> outputs) {
   call_.outputs = outputs;
   if (capture_ != nullptr) capture_->take(outputs);
-  if (lorry::detail::t_cost_hearer != nullptr) lorry::detail::t_cost_hearer->ended(cost(call_));
+  if (lorry::detail::t_cost_observer != nullptr) lorry::detail::t_cost_observer->ended(cost(call_));
   t_modes = modes_ & ~kListenerModes;
   if (const std::exception_ptr error = notify_end()) std::rethrow_exception(error);
 }

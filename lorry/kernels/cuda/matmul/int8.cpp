@@ -1,7 +1,8 @@
 // Products of i8 with sums in i32: by cuBLASLt where it takes the operands. Its kernels for tensor cores want both
 // contiguous along k, with sizes and distances between rows that are multiples of 4 (its manual on cublasLtMatmul).
-// Operands of a large product that lie otherwise are copied, with k padded by zeros. Small products, and those of any
-// size whose columns are no multiple of 4, go to a built-in kernel. Sums of whole numbers are the same in any order.
+// Operands of a large product that lie otherwise are copied, with k padded by zeros. Of what the library refuses,
+// small products, and those of any size whose columns are no multiple of 4, go to a built-in kernel. Sums of whole
+// numbers are the same in any order.
 
 #include <algorithm>
 #include <optional>
@@ -55,7 +56,7 @@ bool multiply_copies(Problem p, Stream stream) {
   const bool a_lies_well = lies_well(p, kA, a), b_lies_well = lies_well(p, kB, b);
   if (a_lies_well && b_lies_well) return false;  // the library has no kernel for it anyway
   events::emit(events::Kind::hidden_copy, "int8_matmul",
-               "an operand is not contiguous along the inner dimension, or that is no multiple of 4");
+               "an operand does not lie as cuBLASLt needs it: contiguous along the inner dimension, in multiples of 4");
   const int64_t padded = p.k % 4 == 0 ? p.k : (p.k + kRunOfBytes - 1) / kRunOfBytes * kRunOfBytes;
   std::optional<Scratch> copy_of_a, copy_of_b;
   if (!a_lies_well) copy_along_k(p, kA, a, padded, copy_of_a, stream);
