@@ -77,8 +77,8 @@ inline constinit std::atomic<const SpanHooks*> g_span_hooks{nullptr};
 /// Whether a profiler hears of this thread's spans. Not a mode bit: code that silences the listeners of its calls still
 /// has spans.
 inline constinit thread_local bool t_spans_heard = false;
-/// Who is told what this thread's calls cost; null: nobody. Calls are announced only if a
-/// listener is: whoever sets this also sets kProfileMode.
+/// Who is told what this thread's calls cost; null: nobody. The door tells only of calls that it announces, so whoever
+/// sets this also sets kProfileMode.
 inline constinit thread_local CostObserver* t_cost_observer = nullptr;
 /// What the profiler calls the place of this thread's last announced call; 0 without a profiler.
 inline constinit thread_local uint32_t t_origin = 0;

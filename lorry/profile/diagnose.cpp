@@ -15,9 +15,6 @@
 namespace lorry::profile {
 namespace {
 
-std::string time_text(double ns) { return duration_text(ns / 1000); }
-std::string time_text(int64_t ns) { return time_text(static_cast<double>(ns)); }
-
 /// The devices that worked.
 std::vector<Device> devices_of(const Recording& r) {
   std::vector<Device> devices;
@@ -126,10 +123,7 @@ std::string to_string(const Diagnosis& d) {
                                  time_text(whole), meaning(d.regime));
   text += fmt::format("  device {} ({}), busy {:.0f} % of the time", to_string(d.device), d.ceilings.name,
                       std::min(100.0, percent(static_cast<double>(d.busy_ns), whole)));
-  const double recording = static_cast<double>(d.duration_ns) - whole;
-  if (recording > 0.05 * whole)
-    text += fmt::format("; recording took another {}, which is not counted", time_text(recording));
-  text += "\n";
+  text += recording_text(d) + "\n";
   text += fmt::format("\n{:<24} {:>10} {:>10} {:>10} {:>10} {:>10}\n", "phase", "time", "overhead", "memory", "compute",
                       "waiting");
   for (const Phase& x : d.phases) {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <unordered_map>
 
-#include "lorry/base/units.h"
+#include "lorry/profile/cell_text.h"
 #include "lorry/profile/finding_list.h"
 #include "lorry/profile/loops.h"
 
@@ -20,8 +20,6 @@ constexpr double kForeachTensorNs = 25;
 constexpr double kReplayGain = 0.7, kReplayGainNew = 1.5;
 constexpr int kLeastSteps = 3;      ///< repeats of a step
 constexpr size_t kLeastRounds = 4;  ///< repeats within a chain that make it a loop
-
-std::string text(double ns) { return duration_text(ns / 1000); }
 
 bool is_row_operator(Op op) {
   switch (op) {
@@ -279,7 +277,7 @@ void find_steps(const ProgramView& p, const std::vector<int32_t>& calls, const C
   Finding& found = list.at(Finding::Kind::graph, first, static_cast<int64_t>(calls.size() / length));
   found.time_ns += span, found.gain_ns += gain, found.can_apply = true;
   found.what = fmt::format("the same {} calls repeat {} times, and {} of {} go to making calls", length, found.count,
-                           text(gain), text(span));
+                           time_text(gain), time_text(span));
   found.cure = p.r.waits.empty()
                    ? "capture the step as a graph (replay::Graph): a replay makes the same calls at the price of one"
                    : "keep results on the device instead of waiting for them, then capture the step as a graph "
@@ -297,9 +295,9 @@ void find_optimizers(const ProgramView& p, Claims& claims, FindingList& list) {
     claims.add(i);
     Finding& found = list.at(Finding::Kind::optimizer, x);
     found.time_ns += taken, found.gain_ns += std::max(0.0, taken - then), found.can_apply = true;
-    found.what = p.on_gpu
-                     ? fmt::format("an optimizer's step takes {} launches", x.launches)
-                     : fmt::format("an optimizer's step takes {}, where its bytes need {}", text(taken), text(then));
+    found.what = p.on_gpu ? fmt::format("an optimizer's step takes {} launches", x.launches)
+                          : fmt::format("an optimizer's step takes {}, where its bytes need {}", time_text(taken),
+                                        time_text(then));
     found.cure = "use Execution::fused (the default): one launch for all parameters";
   }
 }

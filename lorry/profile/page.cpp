@@ -39,13 +39,11 @@ std::string verdict(const Diagnosis& d) {
     for (const std::string& why : d.incomplete) text += fmt::format("<li>{}</li>", xml_text(why));
     return text + "</ul>";
   }
-  const double whole = d.times.total(), recording = static_cast<double>(d.duration_ns) - whole;
+  const double whole = d.times.total();
   return fmt::format(
       "<p class=\"verdict\">Regime: <b>{}</b>, {:.0f} % of {} on {} ({}){}.</p>\n<div class=\"wide\">{}</div>\n",
       name(d.regime), percent(d.times[d.regime], whole), time_cell(whole), xml_text(d.ceilings.name),
-      to_string(d.device),
-      recording > 0.01 * whole ? "; recording took another " + time_cell(recording) + ", which is not counted" : "",
-      to_svg(d));
+      to_string(d.device), recording_text(d), to_svg(d));
 }
 
 std::string phases(const Diagnosis& d) {

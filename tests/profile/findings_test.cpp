@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "lorry/base/error.h"
 #include "tests/profile/made_recording.h"
 
@@ -15,16 +17,19 @@ using test::kMicro;
 using test::options;
 using Maker = test::RecordingMaker;
 
+/// Round i of a loop: a transposed tensor is made contiguous for a sum, at the same line each time. Returns both calls.
+std::array<int32_t, 2> copy_and_sum(Maker& m, uint64_t i) {
+  const int64_t at = static_cast<int64_t>(i) * 300 * kMicro;
+  const int32_t copy = m.call(Op::clone, at, at + 200 * kMicro, 100 * kMicro);
+  m.operands(copy, {{10 * i + 1, {100, 100}, false}}, {{10 * i + 2, {100, 100}}});
+  const int32_t sum = m.call(Op::sum, at + 200 * kMicro, at + 300 * kMicro, 40 * kMicro);
+  m.operands(sum, {{10 * i + 2, {100, 100}}}, {{10 * i + 3, {100}}});
+  return {copy, sum};
+}
+
 TEST(Findings, at_one_place_are_joined) {
   Maker m;
-  // Two transposed tensors, each made contiguous for a sum at the same line.
-  for (uint64_t i = 0; i < 2; ++i) {
-    const int64_t at = static_cast<int64_t>(i) * 300 * kMicro;
-    const int32_t copy = m.call(Op::clone, at, at + 200 * kMicro, 100 * kMicro);
-    m.operands(copy, {{10 * i + 1, {100, 100}, false}}, {{10 * i + 2, {100, 100}}});
-    const int32_t sum = m.call(Op::sum, at + 200 * kMicro, at + 300 * kMicro, 40 * kMicro);
-    m.operands(sum, {{10 * i + 2, {100, 100}}}, {{10 * i + 3, {100}}});
-  }
+  for (const uint64_t i : {0, 1}) copy_and_sum(m, i);
   const Diagnosis d = diagnose(m.recording(), options());
   const Finding* found = find(d, Finding::Kind::contiguous);
   ASSERT_NE(found, nullptr) << to_string(d);
@@ -39,14 +44,8 @@ TEST(Findings, of_layers_share_a_path_with_stars_where_their_paths_differ) {
     Maker m;
     Recording& r = m.recording();
     r.paths.insert(r.paths.end(), {"block3.mlp", "block4.mlp"});
-    for (uint64_t i = 0; i < 2; ++i) {
-      const int64_t at = static_cast<int64_t>(i) * 300 * kMicro;
-      const int32_t copy = m.call(Op::clone, at, at + 200 * kMicro, 100 * kMicro);
-      m.operands(copy, {{10 * i + 1, {100, 100}, false}}, {{10 * i + 2, {100, 100}}});
-      const int32_t sum = m.call(Op::sum, at + 200 * kMicro, at + 300 * kMicro, 40 * kMicro);
-      m.operands(sum, {{10 * i + 2, {100, 100}}}, {{10 * i + 3, {100}}});
-      for (const int32_t x : {copy, sum}) r.spans[static_cast<size_t>(x)].path = differ && i == 1 ? 2 : 1;
-    }
+    for (const uint64_t i : {0, 1})
+      for (const int32_t x : copy_and_sum(m, i)) r.spans[static_cast<size_t>(x)].path = differ && i == 1 ? 2 : 1;
     const Diagnosis d = diagnose(r, options());
     const Finding* found = find(d, Finding::Kind::contiguous);
     ASSERT_NE(found, nullptr) << to_string(d);
