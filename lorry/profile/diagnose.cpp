@@ -29,9 +29,7 @@ std::vector<Device> devices_of(const Recording& r) {
 /// A finding for waits that follow each other with nothing between.
 void add_joinable_waits(const Diagnosis& d, std::vector<Finding>& to) {
   for (const WaitReport& x : d.waits) {
-    if (x.could_join == 0 || x.count == 0) continue;
-    const double each = static_cast<double>(x.waited_ns) / static_cast<double>(x.count);
-    const double least = std::min(each, 1e9 * d.ceilings.wait_s);
+    if (x.could_join == 0 || x.joining_saves_ns <= 0) continue;
     to.push_back({.kind = Finding::Kind::waits,
                   .what = fmt::format("{} of {} waits of {} {} another wait with no launch between", x.could_join,
                                       x.count, x.name, x.could_join == 1 ? "follows" : "follow"),
@@ -40,7 +38,7 @@ void add_joinable_waits(const Diagnosis& d, std::vector<Finding>& to) {
                   .line = x.line,
                   .count = x.could_join,
                   .time_ns = static_cast<double>(x.waited_ns),
-                  .gain_ns = least * static_cast<double>(x.could_join)});
+                  .gain_ns = x.joining_saves_ns});
   }
 }
 

@@ -153,7 +153,7 @@ double host_ns(const ProgramView& p, const std::vector<int32_t>& calls, size_t k
   const SpanRecord& x = p.span(calls[k]);
   const int64_t next = k + 1 < calls.size() ? p.span(calls[k + 1]).begin : x.end;
   const auto between = static_cast<double>(std::clamp<int64_t>(next - x.end, 0, 20'000));
-  return (p.call_host_ns(x) + std::max(0.0, between - p.r.span_cost_ns)) * p.processor_share;
+  return (p.call_host_ns(x) + std::max(0.0, between - p.recording_ns(x))) * p.processor_share;
 }
 
 /// Loops over tensors.

@@ -28,6 +28,12 @@ Device busiest(const Recording& r) {
   return {DeviceType::cuda, most->first};
 }
 
+/// How many of the times, which are sorted, lie in `part`.
+double moments_within(const std::vector<int64_t>& times, const Interval& part) {
+  const auto first = std::ranges::lower_bound(times, part.begin), last = std::ranges::lower_bound(times, part.end);
+  return static_cast<double>(std::max<ptrdiff_t>(last - first, 0));
+}
+
 }  // namespace
 
 Intervals::Intervals(std::vector<Interval> list) {
@@ -99,9 +105,18 @@ ProgramView::ProgramView(const Recording& recording, const std::vector<Ceilings>
     const auto parent = static_cast<size_t>(x.parent);  // comes first
     has_calls_around[i] = x.parent != kNone && (r.spans[parent].is_work() || has_calls_around[parent]);
     if (on_gpu || !has_calls_around[i]) recorded_.push_back(x.begin);
+    if (on_gpu && may_launch(x.kind, x.op)) linked_.push_back(x.begin);
   }
-  for (const RuntimeCall& x : r.calls)
-    if (x.thread == 0) launched_.push_back(x.begin);
+  std::vector<bool> is_noted(r.calls.size());  // a graph is one piece of work to the host
+  for (const DeviceRecord& x : r.device) {
+    if (x.call == kNone || is_noted[static_cast<size_t>(x.call)]) continue;
+    is_noted[static_cast<size_t>(x.call)] = true;
+    const RuntimeCall& call = r.calls[static_cast<size_t>(x.call)];
+    if (call.thread == 0) launched_.push_back(call.begin);
+  }
+  std::ranges::sort(launched_);
+  for (const WaitRecord& x : r.waits)
+    if (on_gpu && x.thread == 0) waited_.push_back(x.begin);
   span_gaps = Intervals(std::move(roots)).gaps({0, r.duration});
   measure_selves();
   std::ranges::copy_if(r.gaps, std::back_inserter(gaps), [](const GapRecord& gap) { return gap.thread == 0; });
@@ -145,11 +160,16 @@ std::optional<LinkCopy> ProgramView::link_copy(const SpanRecord& x) const {
 }
 
 double ProgramView::recording_ns(const Interval& part) const {
-  const auto within = [&](const std::vector<int64_t>& times) {
-    const auto first = std::ranges::lower_bound(times, part.begin), last = std::ranges::lower_bound(times, part.end);
-    return static_cast<double>(std::max<ptrdiff_t>(last - first, 0));
-  };
-  return r.span_cost_ns * within(recorded_) + r.launch_cost_ns * within(launched_);
+  const double waits = moments_within(waited_, part);
+  return r.costs.span_ns * (moments_within(recorded_, part) + waits) + r.costs.link_ns * moments_within(linked_, part) +
+         r.costs.launch_ns * moments_within(launched_, part) + r.costs.wait_ns * waits;
+}
+
+double ProgramView::call_host_ns(const SpanRecord& x) const {
+  const Interval part{x.begin, x.end};
+  const double recording = r.costs.launch_ns * moments_within(launched_, part) +
+                           (r.costs.wait_ns + r.costs.span_ns) * moments_within(waited_, part);
+  return std::max(0.0, static_cast<double>(x.duration()) - recording);
 }
 
 void ProgramView::measure_selves() {

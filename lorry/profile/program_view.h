@@ -116,10 +116,11 @@ class ProgramView {
   /// What recording took of the main thread's time; of a program on the CPU outside calls, since inside one it is part
   /// of the call's time.
   double recording_ns(const Interval& part) const;
-  /// The host's time of a call, without what recording its launches took.
-  double call_host_ns(const SpanRecord& x) const {
-    const double launches = x.kind == SpanKind::replay ? 0 : r.launch_cost_ns * x.launches;
-    return std::max(0.0, static_cast<double>(x.duration()) - launches);
+  /// The host's time of a call, without what recording its work on GPUs and its waits for them took.
+  double call_host_ns(const SpanRecord& x) const;
+  /// What recording a span takes beside its own time, before and after it.
+  double recording_ns(const SpanRecord& x) const {
+    return r.costs.span_ns + (on_gpu && may_launch(x.kind, x.op) ? r.costs.link_ns : 0);
   }
   /// The time that a call took: of its GPU, or of the CPU.
   double taken_ns(const SpanRecord& x) const {
@@ -131,8 +132,11 @@ class ProgramView {
   void measure_selves();
 
   const std::vector<Ceilings>& ceilings_;
-  std::vector<int64_t> recorded_;  ///< when spans began whose recording recording_ns() counts, by time
-  std::vector<int64_t> launched_;  ///< the same of calls of CUDA's runtime
+  // When what recording_ns() counts was recorded, by time:
+  std::vector<int64_t> recorded_;  ///< spans
+  std::vector<int64_t> linked_;    ///< spans whose work is linked to them
+  std::vector<int64_t> launched_;  ///< work enqueued on GPUs
+  std::vector<int64_t> waited_;    ///< waits for GPUs
 };
 
 /// Calls that the cure of a finding does away with. A later finding does not count their cost again.

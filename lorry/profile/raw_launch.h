@@ -8,4 +8,7 @@ namespace lorry::profile {
 /// in builds with CUDA.
 void raw_launch(Stream stream);
 
+/// Copies four bytes to the host and waits for them: the lower bound for the cost of reading a value.
+void raw_read(Stream stream);
+
 }  // namespace lorry::profile

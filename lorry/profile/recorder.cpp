@@ -4,6 +4,9 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
+
 #include "lorry/base/error.h"
 #include "lorry/base/scope.h"
 #include "lorry/base/units.h"
@@ -109,20 +112,33 @@ LoggedSpan* open(ThreadLog& log, SpanKind kind) noexcept {
   return log.open(kind, static_cast<size_t>(log.session->options.max_spans));
 }
 
-/// Nanoseconds that a launch takes the host.
-double launch_ns([[maybe_unused]] const Stream& stream) {
-  double least = 0;
+/// What the lower bounds of calls take the host, in nanoseconds. Of RecordingCosts all but spans.
+RecordingCosts call_times([[maybe_unused]] const Stream& stream, [[maybe_unused]] DeviceTrace* trace) {
+  RecordingCosts made;
 #ifdef LORRY_WITH_CUDA
-  constexpr int kRounds = 5, kLaunches = 16;
-  for (int round = 0; round < kRounds; ++round) {
-    const int64_t begin = steady_ns();
-    for (int i = 0; i < kLaunches; ++i) raw_launch(stream);
-    const double each = static_cast<double>(steady_ns() - begin) / kLaunches;
-    least = round == 0 ? each : std::min(least, each);
-    stream.synchronize();
-  }
+  const auto median_ns = [&](const auto& call) {
+    constexpr int kWarmUp = 4, kRounds = 15, kCalls = 32;
+    std::array<double, kRounds> times{};
+    for (int round = -kWarmUp; round < kRounds; ++round) {
+      const int64_t begin = steady_ns();
+      for (int i = 0; i < kCalls; ++i) call();
+      if (round >= 0) times[static_cast<size_t>(round)] = static_cast<double>(steady_ns() - begin) / kCalls;
+      stream.synchronize();
+    }
+    std::ranges::sort(times);
+    return times[kRounds / 2];
+  };
+  made.launch_ns = median_ns([&] { raw_launch(stream); });
+  made.wait_ns = median_ns([&] { raw_read(stream); });
+  if (trace != nullptr)
+    made.link_ns = median_ns([&] {
+                     trace->push(0);
+                     raw_launch(stream);
+                     trace->pop();
+                   }) -
+                   made.launch_ns;
 #endif
-  return least;
+  return made;
 }
 
 /// The innermost span has launches of GPUs.
@@ -145,9 +161,6 @@ void begin_time(ThreadLog& log, LoggedSpan& span) {
     span.begin = ticks();
 }
 
-/// Whether a call may launch something.
-bool may_launch(const door::CallView& call) { return row(call.op).kind != OpKind::view; }
-
 }  // namespace
 
 // ---- hooks: they never throw into the program -----------------------------------------------------------------------
@@ -166,7 +179,7 @@ struct RecorderHooks {
     } catch (...) {  // no memory for the place
       log->lose();
     }
-    if (may_launch(call)) begin_launches(*log);
+    if (may_launch(SpanKind::call, call.op)) begin_launches(*log);
     begin_range(*log, name(call.op));
     begin_time(*log, *span);
   }
@@ -208,7 +221,7 @@ struct RecorderHooks {
     } catch (...) {
       log->lose();
     }
-    if (view.kind != SpanKind::scope) begin_launches(*log);
+    if (may_launch(view.kind, kNoOp)) begin_launches(*log);
     begin_range(*log, log->names[span->name].c_str());
     begin_time(*log, *span);
   }
@@ -354,12 +367,15 @@ void Recorder::begin_trace() {
   }
   const waits::RuleScope allowed({});
   try {
-    const double plain = streams.empty() ? 0 : launch_ns(streams[0]);
+    const RecordingCosts plain = streams.empty() ? RecordingCosts() : call_times(streams[0], nullptr);
     shared_->trace = trace_devices(no_gpu_);
-    if (shared_->trace == nullptr) return;
-    for (const Stream& stream : streams) launch_ns(stream);
-    if (!streams.empty()) launch_cost_ns_ = std::max(0.0, launch_ns(streams[0]) - plain);
-  } catch (const std::exception& error) {  // of an earlier call, perhaps
+    if (shared_->trace == nullptr || streams.empty()) return;
+    for (size_t i = 1; i < streams.size(); ++i) call_times(streams[i], nullptr);  // the first traced ones take long
+    const RecordingCosts traced = call_times(streams[0], shared_->trace.get());
+    costs_.launch_ns = std::max(0.0, traced.launch_ns - plain.launch_ns);
+    costs_.link_ns = std::max(0.0, traced.link_ns);
+    costs_.wait_ns = std::max(0.0, traced.wait_ns - plain.wait_ns - costs_.launch_ns);  // a read enqueues a copy
+  } catch (const std::exception& error) {                                               // of an earlier call, perhaps
     shared_->trace.reset();
     no_gpu_ = error.what();
   }
@@ -450,7 +466,7 @@ Recording Recorder::finish() {
   for (const std::string& failure : failures) assembly.add_failure(failure);
   recording = assembly.finish();
   recording.started = started_, recording.no_gpu = no_gpu_, recording.process = process_;
-  recording.span_cost_ns = span_cost_ns(recording), recording.launch_cost_ns = launch_cost_ns_;
+  recording.costs = costs_, recording.costs.span_ns = span_cost_ns(recording);
   return recording;
 }
 

@@ -51,8 +51,8 @@ class Recorder {
   friend struct RecorderHooks;
   void begin();
   void note_memory_before();
-  /// Begins to trace GPUs, if that is possible, and measures what it costs a launch. The first launch under CUPTI takes
-  /// 5 ms: it is made before the session's time begins.
+  /// Begins to trace GPUs, if that is possible, and measures what that costs. The first launch under CUPTI takes 5 ms: it is
+  /// made before the session's time begins.
   void begin_trace();
   /// A log of this thread, with memory for its first spans. Takes a millisecond.
   std::shared_ptr<ThreadLog> make_log();
@@ -67,7 +67,7 @@ class Recorder {
   ClockReading last_;
   int64_t trace_first_ = 0, trace_last_ = 0;
   std::string no_gpu_;
-  double launch_cost_ns_ = 0;
+  RecordingCosts costs_;
   std::vector<std::pair<std::string, int64_t>> memory_before_;
   std::mutex mutex_;  ///< guards logs_
   std::vector<std::shared_ptr<ThreadLog>> logs_;

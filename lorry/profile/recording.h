@@ -12,10 +12,7 @@
 #include "lorry/layout/device.h"
 #include "lorry/layout/dtype.h"
 #include "lorry/layout/layout.h"
-
-namespace lorry {
-enum class Op : uint16_t;  // ops/dispatch/table.h
-}
+#include "lorry/ops/dispatch/table.h"
 
 namespace lorry::profile {
 
@@ -23,6 +20,11 @@ namespace lorry::profile {
 inline constexpr int32_t kNone = -1;
 /// No operator: of spans that are no calls.
 inline constexpr Op kNoOp = static_cast<Op>(UINT16_MAX);
+
+/// Whether such a span may launch something by itself. If so, its work on GPUs is linked to it.
+inline bool may_launch(SpanKind kind, Op op) {
+  return kind == SpanKind::call ? row(op).kind != OpKind::view : kind != SpanKind::scope;
+}
 
 /// A tensor of a call, or a number in its place.
 struct OperandRecord {
@@ -148,12 +150,19 @@ struct ThreadRecord {
   int64_t cpu_ns = 0;  ///< how long it ran on a processor while it was recorded
 };
 
+/// What recording takes the host, in nanoseconds. It is no time of the program.
+struct RecordingCosts {
+  double span_ns = 0;    ///< a span or a wait, about
+  double launch_ns = 0;  ///< work enqueued on a GPU, beside that
+  double link_ns = 0;    ///< linking such work to a span that may_launch()
+  double wait_ns = 0;    ///< a wait for a GPU, beside its span_ns
+};
+
 struct Recording {
   std::string started;  ///< date and time in UTC, ISO 8601
   int64_t duration = 0;
   int64_t process = 0;
-  double span_cost_ns = 0;                       ///< what recording a span takes the host, about
-  double launch_cost_ns = 0;                     ///< what recording a call of CUDA's runtime takes it beside that
+  RecordingCosts costs;
   std::vector<std::string> names, paths, lines;  ///< element 0 of each is ""
   std::vector<ThreadRecord> threads;
   std::vector<SpanRecord> spans;     ///< by time of their beginning; a span follows the one around it

@@ -18,6 +18,7 @@ using profile::Cure;
 using profile::Finding;
 using profile::Trial;
 using profile::TriedCure;
+using test::kGPU;
 using Kind = Finding::Kind;
 
 /// Short, against ceilings that need no measuring: a call costs 0.1 us, and memory is so fast that only calls count.
@@ -122,6 +123,48 @@ TEST(Apply, the_loop_that_is_made_again_has_the_calls_of_the_program) {
   Finding elsewhere = finding;
   elsewhere.line = "another.cpp:1";
   EXPECT_FALSE(profile::loop_and_list(program, elsewhere));
+}
+
+TEST(Apply, copies_are_made_again_from_and_to_pinned_memory) {
+  LORRY_SKIP_WITHOUT_CUDA();
+  const Tensor large = ones({1 << 18}, {.device = kCPU}), small = ones({64}, {.device = kCPU});
+  const auto copies_of = [](const profile::Recording& r) {  // bytes, and whether the memory of the host is pinned
+    const std::vector<profile::Ceilings> ceilings;
+    const profile::ProgramView program(r, ceilings);
+    std::vector<std::pair<int64_t, bool>> found;
+    for (const profile::SpanRecord& x : r.spans)
+      if (const auto copy = program.link_copy(x)) found.emplace_back(profile::bytes_of(*copy->from), copy->is_pinned());
+    return found;
+  };
+  for (const bool to_device : {true, false}) {
+    const Tensor from = large.to(to_device ? kCPU : kGPU), few = small.to(from.device());
+    profile::Session session;
+    for (int i = 0; i < 3; ++i) from.to(to_device ? kGPU : kCPU);
+    few.to(to_device ? kGPU : kCPU);  // too small to matter
+    const profile::Recording recording = session.stop();
+    const std::vector<profile::Ceilings> ceilings;
+    const profile::ProgramView program(recording, ceilings);
+    ASSERT_EQ(recording.spans.size(), 4u);
+    const profile::SpanRecord& first = recording.spans[0];
+    Finding finding{.kind = Kind::pageable};
+    finding.path = recording.paths[static_cast<size_t>(first.path)];
+    finding.line = recording.lines[static_cast<size_t>(first.line)];
+    const auto pair = profile::pageable_and_pinned(program, finding);
+    ASSERT_TRUE(pair);
+    EXPECT_EQ(pair->count, 3);
+    profile::Session again;
+    pair->now();
+    const profile::Recording now = again.stop();
+    profile::Session cured;
+    pair->then();
+    const profile::Recording then = cured.stop();
+    const std::vector<std::pair<int64_t, bool>> pageable(3, {large.nbytes(), false}), pinned(3, {large.nbytes(), true});
+    EXPECT_EQ(copies_of(now), pageable);
+    EXPECT_EQ(copies_of(then), pinned);
+    Finding elsewhere = finding;
+    elsewhere.line = "another.cpp:1";
+    EXPECT_FALSE(profile::pageable_and_pinned(program, elsewhere));
+  }
 }
 
 TEST(Apply, tries_the_callers_cures_and_says_which_were_not_possible) {

@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -41,21 +40,25 @@ double time_ns(const std::function<void()>& run, int repeats, Device device, boo
   return std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - begin).count();
 }
 
-/// The least times of the two programs; samples alternate. The cured one has infinity if there is none.
-struct Times {
-  double run = INFINITY, cured = INFINITY;
-};
-Times least_times(const Culprit& culprit, const Program& program, Device device) {
-  constexpr int kSamples = 9;
-  Times times;
-  for (int i = 0; program.cured && i < 3; ++i) program.cured();
-  for (int i = 0; i < kSamples; ++i) {
-    times.run = std::min(times.run, time_ns(program.run, culprit.repeats, device, culprit.compares_idle));
-    if (program.cured)
-      times.cured = std::min(times.cured, time_ns(program.cured, culprit.repeats, device, culprit.compares_idle));
+/// Values of several rounds. Their middle half says how far they are apart.
+class Samples {
+ public:
+  void add(double value) { values_.insert(std::ranges::upper_bound(values_, value), value); }
+  double median() const { return at(0.5); }
+  double quarter() const { return at(0.25); }
+  double three_quarters() const { return at(0.75); }
+
+ private:
+  double at(double share) const {
+    return values_[static_cast<size_t>(share * static_cast<double>(values_.size() - 1) + 0.5)];
   }
-  return times;
-}
+  std::vector<double> values_;
+};
+
+/// A program beside its cured form, in nanoseconds.
+struct Comparison {
+  Samples predicted, run, cured, achieved;
+};
 
 struct Verdict {
   Diagnosis diagnosis;
@@ -63,11 +66,8 @@ struct Verdict {
   std::vector<std::string> missed, false_alarms;
   int reports = 0;  ///< findings, and waits that are to blame
   double predicted_ns = 0;
-  Times times = {};  ///< without a session
+  std::optional<Comparison> comparison = {};
   size_t spans = 0;
-
-  bool is_compared() const { return times.cured < INFINITY; }
-  double achieved_ns() const { return times.run - times.cured; }
 };
 
 void judge_findings(const Culprit& culprit, Verdict& to) {
@@ -128,6 +128,21 @@ Verdict judge(const Culprit& culprit, const Program& program, const profile::Cei
   return verdict;
 }
 
+/// In each round the program is diagnosed and timed, and its cured form is timed, one right after the other: what else
+/// happens on the machine happens to all of them.
+Comparison compare(const Culprit& culprit, const Program& program, const profile::Ceilings& here) {
+  constexpr int kRounds = 15;
+  Comparison made;
+  for (int i = 0; i < 3; ++i) program.cured();
+  for (int i = 0; i < kRounds; ++i) {
+    made.predicted.add(judge(culprit, program, here).predicted_ns);
+    const double run = time_ns(program.run, culprit.repeats, here.device, culprit.compares_idle);
+    const double cured = time_ns(program.cured, culprit.repeats, here.device, culprit.compares_idle);
+    made.run.add(run), made.cured.add(cured), made.achieved.add(run - cured);
+  }
+  return made;
+}
+
 std::string line_of(const Culprit& culprit, const Verdict& v) {
   const Diagnosis& d = v.diagnosis;
   std::string text = fmt::format("{:<32}", culprit.name);
@@ -140,8 +155,12 @@ std::string line_of(const Culprit& culprit, const Verdict& v) {
     text += fmt::format("; {} x {}{}: idle {:.0f} us", x.count, x.name, x.is_needed ? " (needed)" : "",
                         static_cast<double>(x.idle_caused_ns) / 1e3);
   for (const Finding& x : d.findings) text += fmt::format("; {} {:.0f} us", profile::name(x.kind), x.gain_ns / 1e3);
-  if (v.is_compared())
-    text += fmt::format("; predicted {:.0f} us, achieved {:.0f} us", v.predicted_ns / 1e3, v.achieved_ns() / 1e3);
+  if (const auto& c = v.comparison)
+    text +=
+        fmt::format("; predicted {:.0f} ({:.0f} to {:.0f}) us, achieved {:.0f} ({:.0f} to {:.0f}) of {:.0f} us: {:.2f}",
+                    c->predicted.median() / 1e3, c->predicted.quarter() / 1e3, c->predicted.three_quarters() / 1e3,
+                    c->achieved.median() / 1e3, c->achieved.quarter() / 1e3, c->achieved.three_quarters() / 1e3,
+                    c->run.median() / 1e3, c->achieved.median() / c->predicted.median());
   if (!v.missed.empty()) text += fmt::format("; MISSED {}", fmt::join(v.missed, " | "));
   if (!v.false_alarms.empty()) text += fmt::format("; FALSE {}", fmt::join(v.false_alarms, " | "));
   return text;
@@ -155,11 +174,15 @@ Json json_of(const Culprit& culprit, const Verdict& v) {
                {"false_alarms", v.false_alarms},
                {"reports", v.reports},
                {"compares", culprit.compares_idle ? "idle" : "gain"},
-               {"predicted_ns", v.predicted_ns},
                {"spans", v.spans},
-               {"run_ns", v.times.run},
                {"diagnosis", Json::parse(profile::to_json(v.diagnosis))}};
-  if (v.is_compared()) json["cured_ns"] = v.times.cured, json["achieved_ns"] = v.achieved_ns();
+  const auto add = [&](const char* name, const Samples& x) {
+    json[name] = {{"median", x.median()}, {"quarter", x.quarter()}, {"three_quarters", x.three_quarters()}};
+  };
+  if (const auto& c = v.comparison) {
+    add("predicted_ns", c->predicted), add("achieved_ns", c->achieved);
+    add("run_ns", c->run), add("cured_ns", c->cured);
+  }
   return json;
 }
 
@@ -179,12 +202,7 @@ void expect_right_diagnoses(const std::vector<Culprit>& culprits, Device device)
     // Another program may have taken the processor meanwhile.
     if (!verdict.right_regime || !verdict.missed.empty() || !verdict.false_alarms.empty())
       verdict = judge(culprit, program, here);
-    // Predictions are compared with the least of several times, so they are those of the shortest recording.
-    for (int i = 0; file != nullptr && i < 6; ++i) {
-      Verdict other = judge(culprit, program, here);
-      if (other.diagnosis.duration_ns < verdict.diagnosis.duration_ns) verdict = std::move(other);
-    }
-    if (file != nullptr) verdict.times = least_times(culprit, program, device);
+    if (file != nullptr && program.cured) verdict.comparison = compare(culprit, program, here);
     fmt::print("{}\n", line_of(culprit, verdict));
     EXPECT_TRUE(verdict.right_regime) << profile::to_string(verdict.diagnosis);
     EXPECT_TRUE(verdict.missed.empty()) << profile::to_string(verdict.diagnosis);

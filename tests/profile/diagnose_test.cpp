@@ -60,15 +60,18 @@ TEST(Intervals, what_they_cover_and_what_they_leave_is_the_whole) {
 
 // ---- waits ----------------------------------------------------------------------------------------------------------
 
-/// A kernel until `drained`, a wait, and a kernel that begins at `next`; 0: none.
+/// Between two kernels of a queue.
+constexpr int64_t kGap = 1100;
+
+/// A kernel until `drained`, a wait, and a kernel that begins at `next`; 0: none. In microseconds.
 WaitReport report_of(int64_t drained, Interval wait, int64_t next) {
   Maker m;
-  const int32_t first = m.call(Op::add, 0, 10);
-  m.kernel(first, 5, 10, drained);
-  m.wait(wait.begin, wait.end);
+  const int32_t first = m.call(Op::add, 0, 10 * kMicro);
+  m.kernel(first, 5 * kMicro, 10 * kMicro, drained * kMicro);
+  m.wait(wait.begin * kMicro, wait.end * kMicro);
   if (next > 0) {
-    const int32_t second = m.call(Op::add, std::max(wait.end, next - 10), next);
-    m.kernel(second, std::max(wait.end, next - 5), next, next + 100);
+    const int32_t second = m.call(Op::add, std::max(wait.end, next - 10) * kMicro, next * kMicro);
+    m.kernel(second, std::max(wait.end, next - 5) * kMicro, next * kMicro, (next + 100) * kMicro);
   }
   const Diagnosis d = diagnose(m.recording(), options());
   EXPECT_EQ(d.waits.size(), 1u);
@@ -78,22 +81,22 @@ WaitReport report_of(int64_t drained, Interval wait, int64_t next) {
 TEST(Waits, for_a_drained_queue_leave_the_gpu_idle_until_the_next_work) {
   // The host waits 900 for the kernel, then needs 200 to enqueue the next. Without the wait that is long enqueued.
   const WaitReport x = report_of(1000, {100, 1000}, 1200);
-  EXPECT_EQ(x.waited_ns, 900);
-  EXPECT_EQ(x.idle_caused_ns, 200);
+  EXPECT_EQ(x.waited_ns, 900 * kMicro);
+  EXPECT_EQ(x.idle_caused_ns, 200 * kMicro - kGap);
   EXPECT_FALSE(x.is_needed);
 }
 
 TEST(Waits, cause_only_what_is_idle_beyond_the_gap_of_the_host) {
   // The kernel ends at 100, the host waits from 300 to 350: a late answer. The next work begins at 500. Without the
   // wait it begins at 450.
-  EXPECT_EQ(report_of(100, {300, 350}, 500).idle_caused_ns, 50);
+  EXPECT_EQ(report_of(100, {300, 350}, 500).idle_caused_ns, 50 * kMicro);
 }
 
 TEST(Waits, longer_than_the_gap_of_the_host_cause_the_whole_gap) {
   // Without the wait of 800 the next work is enqueued at 1100 - 800 = 300, before the kernel ends at 900.
-  EXPECT_EQ(report_of(900, {150, 950}, 1100).idle_caused_ns, 200);
+  EXPECT_EQ(report_of(900, {150, 950}, 1100).idle_caused_ns, 200 * kMicro - kGap);
   // It is enqueued at 950, 50 after the kernel's end.
-  EXPECT_EQ(report_of(900, {850, 1000}, 1100).idle_caused_ns, 150);
+  EXPECT_EQ(report_of(900, {850, 1000}, 1100).idle_caused_ns, 150 * kMicro);
 }
 
 TEST(Waits, while_queued_work_goes_on_cause_nothing) {
@@ -114,20 +117,49 @@ TEST(Waits, are_needed_if_the_work_before_them_takes_the_time) {
   EXPECT_FALSE(report_of(100'000, {100, 100'000}, 150'000).is_needed);
 }
 
+/// After a wait the host needs several launches until it is ahead of the GPU again; the gaps between these are the
+/// wait's too. Kernels of 12 us, and a launch every 10 us.
+TEST(Waits, cause_what_is_idle_until_the_host_is_ahead_again) {
+  Maker m;
+  const int32_t span = m.call(Op::add, 0, 10 * kMicro);
+  m.kernel(span, 0, 5 * kMicro, 1000 * kMicro);
+  m.wait(100 * kMicro, 1000 * kMicro);
+  int64_t done = 1000 * kMicro;
+  for (int64_t i = 0; i < 20; ++i) {
+    const int64_t launched = (1010 + 10 * i) * kMicro, begin = std::max(launched + 5 * kMicro, done + kGap);
+    m.kernel(m.call(Op::add, launched, launched + kMicro), launched, begin, begin + 12 * kMicro);
+    done = begin + 12 * kMicro;
+  }
+  // Without the wait the kernels follow each other at once.
+  const int64_t without = 1000 * kMicro + 20 * (kGap + 12 * kMicro);
+  EXPECT_EQ(diagnose(m.recording(), options()).waits.at(0).idle_caused_ns, done - without);
+}
+
+/// Each of the waits lasts 20 us in which the GPU has nothing to do. The host takes all the time, so without them the
+/// program is shorter by all of them.
+TEST(Waits, of_a_program_that_the_host_holds_up_cause_what_they_take) {
+  Maker m;
+  for (int64_t i = 0; i < 10; ++i) {
+    const int64_t at = 100 * i * kMicro;
+    m.kernel(m.call(Op::add, at, at + 10 * kMicro), at, at + 5 * kMicro, at + 15 * kMicro);
+    m.wait(at + 40 * kMicro, at + 60 * kMicro);
+  }
+  EXPECT_EQ(diagnose(m.recording(), options()).waits.at(0).idle_caused_ns, 9 * 20 * kMicro);
+}
+
 TEST(Waits, in_a_row_could_be_one) {
   Maker m;
-  const int32_t first = m.call(Op::add, 0, 10);
-  m.kernel(first, 5, 10, 100);
+  const int32_t first = m.call(Op::add, 0, 10 * kMicro);
+  m.kernel(first, 5 * kMicro, 10 * kMicro, 100 * kMicro);
   // Each read copies its value to the host, which is no work that the next could wait for.
-  for (int64_t i = 0; i < 4; ++i) {
-    const int64_t at = 1000 * i;
-    m.device_work(DeviceWork::copy, CopyKind::to_host, kNone, at + 100, at + 200, at + 300);
-    m.wait(at + 210, at + 410);
-  }
-  const int32_t second = m.call(Op::add, 5000, 5010);
-  m.kernel(second, 5005, 5010, 5100);
-  m.device_work(DeviceWork::copy, CopyKind::to_host, kNone, 5100, 5200, 5300);
-  m.wait(5210, 5410);
+  const auto read = [&](int64_t at) {
+    m.device_work(DeviceWork::copy, CopyKind::to_host, kNone, at * kMicro, (at + 5) * kMicro, (at + 6) * kMicro);
+    m.wait(at * kMicro, (at + 20) * kMicro);
+  };
+  for (int64_t i = 0; i < 4; ++i) read(110 + 100 * i);
+  const int32_t second = m.call(Op::add, 5000 * kMicro, 5010 * kMicro);
+  m.kernel(second, 5005 * kMicro, 5010 * kMicro, 5020 * kMicro);
+  read(5030);
   const Diagnosis d = diagnose(m.recording(), options(0));
   ASSERT_EQ(d.waits.size(), 1u);
   EXPECT_EQ(d.waits[0].count, 5);
@@ -135,7 +167,8 @@ TEST(Waits, in_a_row_could_be_one) {
   const Finding* found = find(d, Finding::Kind::waits);
   ASSERT_NE(found, nullptr);
   EXPECT_EQ(found->count, 3);
-  EXPECT_DOUBLE_EQ(found->gain_ns, 3 * 200);
+  // One call more, which brings the values together, takes the host 10, and a GPU 2 at least.
+  EXPECT_DOUBLE_EQ(found->gain_ns, (3 * 20 - 10 - 2) * kMicro);
 }
 
 // ---- regimes --------------------------------------------------------------------------------------------------------
@@ -172,7 +205,7 @@ TEST(Regimes, an_idle_gpu_means_overhead_while_the_host_is_busy_and_waiting_whil
 
 TEST(Regimes, what_recording_takes_is_no_overhead_of_the_program) {
   Maker m(200);
-  m.recording().launch_cost_ns = 2000;
+  m.recording().costs.launch_ns = 2000;
   for (int64_t i = 0; i < 10; ++i) {
     const int32_t call = m.call(Op::add, 10 * kMicro * i, 10 * kMicro * i + 9 * kMicro, 100);
     m.kernel(call, 10 * kMicro * i + 5 * kMicro, 10 * kMicro * i + 9 * kMicro, 10 * kMicro * (i + 1));

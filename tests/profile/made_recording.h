@@ -54,7 +54,7 @@ class RecordingMaker {
  public:
   /// span_cost_ns: what recording a span took.
   explicit RecordingMaker(double span_cost_ns = 0) {
-    r_.names = r_.paths = r_.lines = {""}, r_.threads.resize(1), r_.span_cost_ns = span_cost_ns;
+    r_.names = r_.paths = r_.lines = {""}, r_.threads.resize(1), r_.costs.span_ns = span_cost_ns;
   }
 
   int32_t span(SpanKind kind, const std::string& name, int64_t begin, int64_t end, int32_t parent = kNone) {
