@@ -93,15 +93,24 @@ class Trials {
   const std::function<void()>& step_;
 };
 
+/// Makes the step at least so many times, and for a tenth of `seconds`: a processor and a GPU take a while to reach their
+/// clocks. Returns how many times.
+int64_t repeat(const std::function<void()>& step, int64_t least, const ApplyOptions& options) {
+  const double end = detail::steady_seconds() + 0.1 * options.seconds;
+  int64_t made = 0;
+  for (; made < least || detail::steady_seconds() < end; ++made) step();
+  return made;
+}
+
 }  // namespace
 
 Trial apply(const std::function<void()>& step, const std::vector<Cure>& cures, const ApplyOptions& options) {
   require_valid(options);
-  for (int64_t i = 0; i < options.warm_up; ++i) step();
+  repeat(step, options.warm_up, options);
   Session session({.memory = false});
-  for (int64_t i = 0; i < options.steps; ++i) step();
+  const int64_t steps = repeat(step, options.steps, options);
   const Recording recording = session.stop();
-  Trial trial{.diagnosis = diagnose(recording, options.diagnose), .steps = options.steps};
+  Trial trial{.diagnosis = diagnose(recording, options.diagnose), .steps = steps};
   if (!trial.diagnosis.is_complete()) return trial;
   const Trials trials(recording, trial, step, options);
   for (const Cure& cure : cures) trials.add(cure, trial.cures);

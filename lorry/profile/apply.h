@@ -31,9 +31,10 @@ struct Cure {
 };
 
 struct ApplyOptions {
-  int64_t warm_up = 3;               ///< steps before the recorded ones; 1 or more
-  int64_t steps = 5;                 ///< that are recorded; 1 or more
-  double seconds = 2.0;              ///< for how long each pair is measured, warm-up not included
+  int64_t warm_up = 3;  ///< steps before the recorded ones, at least; 1 or more
+  int64_t steps = 5;    ///< that are recorded, at least; 1 or more
+  /// For how long each pair is measured. Before it the steps are warmed up, and recorded, for a tenth of that each.
+  double seconds = 2.0;
   bool everything = false;           ///< tries every Cure, also those of which the diagnosis found nothing
   Device device = default_device();  ///< of the step's work: times end when it is done
   DiagnoseOptions diagnose = {};

@@ -42,9 +42,8 @@ class WithoutWaits {
       if (x.device != p.device.index) continue;
       const auto [host, wait] = host_earlier(x);
       if (x.begin >= done || last == nullptr) {
-        const double gap = last != nullptr ? static_cast<double>(x.begin - done) - usual_gap(*last, x) : INFINITY;
         const double was = earlier;
-        earlier = std::min(earlier + std::max(0.0, gap), host);
+        earlier = std::min(earlier + (last != nullptr ? idle_for_host(*last, done, x) : INFINITY), host);
         if (wait != nullptr) *wait += earlier - was;
       }
       if (x.end > done) done = x.end, last = &x;
@@ -67,20 +66,21 @@ class WithoutWaits {
     to.ends.push_back(x.end), to.sums.push_back(before + static_cast<double>(x.duration())), to.numbers.push_back(i);
   }
   double latency(const DeviceRecord& x) const { return static_cast<double>(x.begin - enqueued(p_.r, x)); }
-  /// From the host's call to the beginning of the work, where the GPU was idle before: what a quarter took less than.
+  /// From the host's call to the beginning of the work where nothing is before it: what a twentieth took less than.
   double usual_latency() const {
     std::vector<double> list;
-    int64_t done = 0;
-    const DeviceRecord* last = nullptr;
-    for (const DeviceRecord& x : p_.r.device) {
-      if (x.device != p_.device.index) continue;
-      if (last == nullptr || static_cast<double>(x.begin - done) > usual_gap(*last, x)) list.push_back(latency(x));
-      if (x.end > done) done = x.end, last = &x;
-    }
+    for (const DeviceRecord& x : p_.r.device)
+      if (x.device == p_.device.index) list.push_back(latency(x));
     if (list.empty()) return 0;
-    const auto quarter = list.begin() + static_cast<ptrdiff_t>(list.size() / 4);
-    std::ranges::nth_element(list, quarter);
-    return *quarter;
+    const auto least = list.begin() + static_cast<ptrdiff_t>(list.size() / 20);
+    std::ranges::nth_element(list, least);
+    return *least;
+  }
+  /// For how long the queue, which was done with `last`, waited for the host before x. What was enqueued long before
+  /// was not waited for.
+  double idle_for_host(const DeviceRecord& last, int64_t done, const DeviceRecord& x) const {
+    const double idle = static_cast<double>(x.begin - done) - usual_gap(last, x);
+    return idle < latency(x) - usual_latency_ ? 0 : std::max(0.0, idle);
   }
   /// By how much the host could have work begin earlier: by the waits before it, and because it was early already. And
   /// what the last of these waits caused; null if there was none.
@@ -118,7 +118,8 @@ double small_call_ns(const ProgramView& p) {
 /// What a wait for work that was waited for already took the host, with the call that waited: a read enqueues a copy
 /// first. One that took longer waited for other work too.
 double host_ns(const ProgramView& p, const WaitRecord& wait) {
-  const double taken = wait.span != kNone ? p.call_host_ns(p.span(wait.span)) : static_cast<double>(wait.duration());
+  const double taken = wait.span != kNone ? p.call_host_ns(p.span(wait.span))
+                                          : static_cast<double>(wait.duration()) - p.tracing_ns({wait.begin, wait.end});
   return p.here != nullptr ? std::min(taken, 3e9 * p.here->wait_s) : taken;
 }
 

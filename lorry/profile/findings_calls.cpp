@@ -147,13 +147,15 @@ class Chains {
   std::vector<int32_t> chain_;
 };
 
-/// What the host spent on a call: until the next one begins, without what recording it took. A longer pause is not the
+/// What the host spent on a call: until the next one begins, without what recording took. A longer pause is not the
 /// call's.
 double host_ns(const ProgramView& p, const std::vector<int32_t>& calls, size_t k) {
+  constexpr int64_t kPause = 20'000;
   const SpanRecord& x = p.span(calls[k]);
-  const int64_t next = k + 1 < calls.size() ? p.span(calls[k + 1]).begin : x.end;
-  const auto between = static_cast<double>(std::clamp<int64_t>(next - x.end, 0, 20'000));
-  return (p.call_host_ns(x) + std::max(0.0, between - p.recording_ns(x))) * p.processor_share;
+  int64_t next = k + 1 < calls.size() ? p.span(calls[k + 1]).begin : x.end;
+  next = std::clamp(next, x.end, x.end + kPause);
+  const double between = static_cast<double>(next - x.end) - p.recording_ns(x) - p.tracing_ns({x.end, next});
+  return (p.call_host_ns(x) + std::max(0.0, between)) * p.processor_share;
 }
 
 /// Loops over tensors.

@@ -159,17 +159,18 @@ std::optional<LinkCopy> ProgramView::link_copy(const SpanRecord& x) const {
   return LinkCopy{&from, &to, storage(x, source)};
 }
 
+double ProgramView::tracing_ns(const Interval& part) const {
+  return r.costs.launch_ns * moments_within(launched_, part) +
+         (r.costs.wait_ns + r.costs.span_ns) * moments_within(waited_, part);
+}
+
 double ProgramView::recording_ns(const Interval& part) const {
-  const double waits = moments_within(waited_, part);
-  return r.costs.span_ns * (moments_within(recorded_, part) + waits) + r.costs.link_ns * moments_within(linked_, part) +
-         r.costs.launch_ns * moments_within(launched_, part) + r.costs.wait_ns * waits;
+  return r.costs.span_ns * moments_within(recorded_, part) + r.costs.link_ns * moments_within(linked_, part) +
+         tracing_ns(part);
 }
 
 double ProgramView::call_host_ns(const SpanRecord& x) const {
-  const Interval part{x.begin, x.end};
-  const double recording = r.costs.launch_ns * moments_within(launched_, part) +
-                           (r.costs.wait_ns + r.costs.span_ns) * moments_within(waited_, part);
-  return std::max(0.0, static_cast<double>(x.duration()) - recording);
+  return std::max(0.0, static_cast<double>(x.duration()) - tracing_ns({x.begin, x.end}));
 }
 
 void ProgramView::measure_selves() {

@@ -122,6 +122,8 @@ class ProgramView {
   double recording_ns(const SpanRecord& x) const {
     return r.costs.span_ns + (on_gpu && may_launch(x.kind, x.op) ? r.costs.link_ns : 0);
   }
+  /// What recording the work that was enqueued on GPUs and the waits for them took.
+  double tracing_ns(const Interval& part) const;
   /// The time that a call took: of its GPU, or of the CPU.
   double taken_ns(const SpanRecord& x) const {
     return static_cast<double>(x.launches > 0 ? x.device_ns : x.duration());

@@ -112,31 +112,37 @@ LoggedSpan* open(ThreadLog& log, SpanKind kind) noexcept {
   return log.open(kind, static_cast<size_t>(log.session->options.max_spans));
 }
 
-/// What the lower bounds of calls take the host, in nanoseconds. Of RecordingCosts all but spans.
+/// What the lower bounds of calls take the host, in nanoseconds: medians of several rounds. Of RecordingCosts all but
+/// spans. Links are only made under a trace.
 RecordingCosts call_times([[maybe_unused]] const Stream& stream, [[maybe_unused]] DeviceTrace* trace) {
   RecordingCosts made;
 #ifdef LORRY_WITH_CUDA
-  const auto median_ns = [&](const auto& call) {
-    constexpr int kWarmUp = 4, kRounds = 15, kCalls = 32;
-    std::array<double, kRounds> times{};
-    for (int round = -kWarmUp; round < kRounds; ++round) {
-      const int64_t begin = steady_ns();
-      for (int i = 0; i < kCalls; ++i) call();
-      if (round >= 0) times[static_cast<size_t>(round)] = static_cast<double>(steady_ns() - begin) / kCalls;
-      stream.synchronize();
-    }
+  constexpr int kWarmUp = 4, kRounds = 15, kCalls = 32;
+  std::array<double, kRounds> launches{}, waits{}, links{};
+  const auto time_of = [&](const auto& call) {
+    const int64_t begin = steady_ns();
+    for (int i = 0; i < kCalls; ++i) call();
+    const double each = static_cast<double>(steady_ns() - begin) / kCalls;
+    stream.synchronize();
+    return each;
+  };
+  for (int round = -kWarmUp; round < kRounds; ++round) {
+    const size_t at = static_cast<size_t>(std::max(round, 0));
+    launches[at] = time_of([&] { raw_launch(stream); });
+    waits[at] = time_of([&] { raw_read(stream); });
+    if (trace == nullptr) continue;
+    const double linked = time_of([&] {
+      trace->push(0);
+      raw_launch(stream);
+      trace->pop();
+    });
+    links[at] = linked - launches[at];  // of the same round: a processor's clock changes
+  }
+  const auto median = [](auto& times) {
     std::ranges::sort(times);
     return times[kRounds / 2];
   };
-  made.launch_ns = median_ns([&] { raw_launch(stream); });
-  made.wait_ns = median_ns([&] { raw_read(stream); });
-  if (trace != nullptr)
-    made.link_ns = median_ns([&] {
-                     trace->push(0);
-                     raw_launch(stream);
-                     trace->pop();
-                   }) -
-                   made.launch_ns;
+  made = {.launch_ns = median(launches), .link_ns = median(links), .wait_ns = median(waits)};
 #endif
   return made;
 }

@@ -58,7 +58,7 @@ TEST(Apply, measures_the_compiled_function_where_a_chain_was_found) {
     EXPECT_DOUBLE_EQ(fused->ratio(), fused->achieved_us / fused->predicted_us);
     double predicted = 0;  // from the diagnosis, per step
     for (const Finding& f : trial.diagnosis.findings)
-      if (f.kind == Kind::fuse) predicted += f.gain_ns / 1000 / 4;
+      if (f.kind == Kind::fuse) predicted += f.gain_ns / 1000 / static_cast<double>(trial.steps);
     EXPECT_NEAR(fused->predicted_us, predicted, 1e-9 * predicted);
   }
 }
@@ -70,12 +70,14 @@ TEST(Apply, makes_the_loop_over_tensors_again_as_one_call_over_lists) {
       params.push_back(zeros({3 + i, 5}, {.device = device}));
       grads.push_back(ones({3 + i, 5}, {.device = device}));
     }
+    int steps = 0;
     const Trial trial = apply(
         [&] {
           for (size_t i = 0; i < params.size(); ++i) {
-            params[i].mul_(0.5);
+            params[i].mul_(1);
             params[i].add_(grads[i]);
           }
+          ++steps;
         },
         {}, quick(device));
     const TriedCure* const cure = find(trial, Kind::foreach);
@@ -83,8 +85,9 @@ TEST(Apply, makes_the_loop_over_tensors_again_as_one_call_over_lists) {
     EXPECT_EQ(cure->failed, "");
     EXPECT_GT(cure->now_us, 0);
     EXPECT_GT(cure->then_us, 0);
-    EXPECT_EQ(params[0].mean().item<double>(), 2 - 1.0 / 64)
-        << "after seven steps: the calls that were made again wrote other tensors";
+    EXPECT_GE(trial.steps, 4);
+    EXPECT_GE(steps, trial.steps + 3);
+    EXPECT_EQ(params[0].mean().item<double>(), steps) << "the calls that were made again wrote other tensors";
   }
 }
 

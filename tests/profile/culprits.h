@@ -4,6 +4,7 @@
 // Session, and compares what diagnose() says of it with what was planted.
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,10 +14,10 @@ namespace lorry::test {
 
 /// Waits for a GPU at one place.
 struct PlantedWait {
-  std::string name;        ///< the operator that waits
-  int64_t count = 1;       ///< in one run of the body
-  int64_t joinable = 0;    ///< of them, how many follow another with nothing between; -1: not compared
-  bool is_needed = false;  ///< the work before it takes the time
+  std::string name;                       ///< the operator that waits
+  int64_t count = 1;                      ///< in one run of the body
+  int64_t joinable = 0;                   ///< of them, how many follow another with nothing between; -1: not compared
+  std::optional<bool> is_needed = false;  ///< the work before it takes the time; none: either is right
 };
 
 /// A program and the same program without what was planted. The difference of their times is what the diagnosis

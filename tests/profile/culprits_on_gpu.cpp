@@ -25,13 +25,21 @@ std::function<void()> small_steps(Device device, const std::function<void(const 
   };
 }
 
+/// Work of the host between two calls of a program: reading data, logging.
+void host_work() {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::microseconds(100);
+  while (std::chrono::steady_clock::now() < end) {
+  }
+}
+
 /// Steps that take a GPU longer than the host: it idles only when something waits for it.
 std::function<void()> large_steps(Device device, const std::function<void(const Tensor&)>& after) {
-  const Tensor x = ones({1 << 24}, {.device = device});
+  const Tensor x = ones({1 << 25}, {.device = device});
   return [=] {
     for (int i = 0; i < kSteps; ++i) {
-      for (int k = 0; k < 4; ++k) x.mul_(1);
+      for (int k = 0; k < 6; ++k) x.mul_(1);
       after(x.narrow(0, 0, 4096));
+      host_work();
     }
   };
 }
@@ -59,30 +67,16 @@ Program loss_of_small_steps(Device device) {
 Program wait_before_host_work(Device device) {
   const Tensor x = randn({1 << 24}, {.device = device});
   const Tensor loss = ones({}, {.device = device});
-  const auto host_work = [] {
-    const auto end = std::chrono::steady_clock::now() + std::chrono::microseconds(200);
-    while (std::chrono::steady_clock::now() < end) {
-    }
+  const auto steps = [=](const std::function<void()>& read) {
+    return [=] {
+      for (int i = 0; i < kSteps; ++i) {
+        for (int k = 0; k < 24; ++k) x.mul_(1);
+        read();
+        for (int k = 0; k < 2; ++k) host_work();
+      }
+    };
   };
-  const auto kernels = [=] {
-    for (int i = 0; i < 24; ++i) x.mul_(1);
-  };
-  return {.run =
-              [=] {
-                for (int i = 0; i < kSteps; ++i) {
-                  kernels();
-                  loss.item<float>();
-                  host_work();
-                }
-              },
-          .cured =
-              [=] {
-                for (int i = 0; i < kSteps; ++i) {
-                  kernels();
-                  loss.to(kCPU, true);
-                  host_work();
-                }
-              }};
+  return {.run = steps([loss] { loss.item<float>(); }), .cured = steps([loss] { loss.to(kCPU, true); })};
 }
 
 Program wait_that_is_not_to_blame(Device device) {
@@ -169,7 +163,7 @@ std::vector<Culprit> culprits_on_gpu() {
        {{"item", 4 * kSteps, 3 * kSteps}}},
       {"tensors made on the host", host_tensors, 5, Regime::waiting, {Kind::host_tensors}, {Kind::pageable}},
       {"pageable copies", pageable_copies, 5, Regime::waiting, {Kind::pageable}},
-      {"pinned copies", pinned_copies, 5, Regime::waiting},
+      {"pinned copies", pinned_copies, 5, Regime::waiting, {}, {}, {{"copy", 1, 0, std::nullopt}}},
       {"a chain bound by launches", small_chain, 20, Regime::overhead, {Kind::graph}, {Kind::fuse}},
       {"a chain as a graph", graphed_chain, 50, Regime::overhead},
       {"a chain of pointwise operators",

@@ -88,11 +88,12 @@ void judge_waits(const Culprit& culprit, Verdict& to) {
     for (const profile::WaitReport& x : to.diagnosis.waits)
       if (x.name == planted.name) count += x.count, joinable += x.could_join, is_needed |= x.is_needed;
     const bool joins = planted.joinable < 0 || joinable == culprit.repeats * planted.joinable;
-    const bool found = count == culprit.repeats * planted.count && joins && is_needed == planted.is_needed;
+    const bool found =
+        count == culprit.repeats * planted.count && joins && is_needed == planted.is_needed.value_or(is_needed);
     if (!found)
       to.missed.push_back(fmt::format("{} x {}, {} joinable, {}; found {}, {}, {}", culprit.repeats * planted.count,
                                       planted.name, culprit.repeats * planted.joinable,
-                                      planted.is_needed ? "needed" : "to blame", count, joinable,
+                                      planted.is_needed.value_or(is_needed) ? "needed" : "to blame", count, joinable,
                                       is_needed ? "needed" : "to blame"));
   }
   for (const profile::WaitReport& x : to.diagnosis.waits) {
