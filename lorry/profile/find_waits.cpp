@@ -5,7 +5,7 @@
 #include <map>
 #include <tuple>
 
-#include "lorry/profile/program_view.h"
+#include "lorry/profile/queue.h"
 
 namespace lorry::profile {
 namespace {
@@ -13,43 +13,21 @@ namespace {
 /// A wait that left the GPU idle for less than this share of its time is there for the work before it.
 constexpr double kNeeded = 0.1;
 
-/// When the host enqueued work, as nearly as it is known.
-int64_t enqueued(const Recording& r, const DeviceRecord& x) {
-  if (x.call != kNone) return r.calls[static_cast<size_t>(x.call)].begin;
-  return x.span != kNone ? r.spans[static_cast<size_t>(x.span)].begin : x.begin;
-}
-
-/// What passes between two pieces of work of a queue that is not empty, in nanoseconds, on an H200: other GPUs differ by
-/// a few tenths of a microsecond. Copies are made by an engine of their own, which is told first.
-double usual_gap(const DeviceRecord& x, const DeviceRecord& next) {
-  constexpr double kKernels = 1100, kFill = 1700, kCopy = 5000;
-  const auto has = [&](DeviceWork work) { return x.work == work || next.work == work; };
-  return has(DeviceWork::copy) ? kCopy : has(DeviceWork::fill) ? kFill : kKernels;
-}
-
-/// What a GPU would have done without the waits of the host: work begins when the host has enqueued it and the queue
-/// before it is done. Without waits the host enqueues earlier by all of them so far, and the GPU follows as far as its
-/// queue lets it. Work of several streams counts as one queue.
+/// How much longer the GPU was idle because of each wait: what it would have done without them, with a host that
+/// enqueues earlier by all of its waits so far.
 class WithoutWaits {
  public:
   explicit WithoutWaits(const ProgramView& p) : p_(p), caused_(p.r.waits.size()) {
     for (size_t i = 0; i < p.r.waits.size(); ++i) note(i);
-    usual_latency_ = usual_latency();
-    const DeviceRecord* last = nullptr;
-    int64_t done = 0;
-    double earlier = 0;  // by how much the queue would be done earlier
+    Queue queue(p);
     for (const DeviceRecord& x : p.r.device) {
       if (x.device != p.device.index) continue;
-      const auto [host, wait] = host_earlier(x);
-      if (x.begin >= done || last == nullptr) {
-        const double was = earlier;
-        earlier = std::min(earlier + (last != nullptr ? idle_for_host(*last, done, x) : INFINITY), host);
-        if (wait != nullptr) *wait += earlier - was;
-      }
-      if (x.end > done) done = x.end, last = &x;
+      const auto [earlier, wait] = waits_before(x);
+      const double was = queue.earlier_ns();
+      queue.add(x, earlier);
+      if (wait != nullptr) *wait += queue.earlier_ns() - was;
     }
   }
-  /// How much longer the GPU was idle because of wait i.
   double caused_ns(size_t i) const { return std::max(0.0, caused_[i]); }
 
  private:
@@ -65,26 +43,8 @@ class WithoutWaits {
     const double before = to.sums.empty() ? 0 : to.sums.back();
     to.ends.push_back(x.end), to.sums.push_back(before + static_cast<double>(x.duration())), to.numbers.push_back(i);
   }
-  double latency(const DeviceRecord& x) const { return static_cast<double>(x.begin - enqueued(p_.r, x)); }
-  /// From the host's call to the beginning of the work where nothing is before it: what a twentieth took less than.
-  double usual_latency() const {
-    std::vector<double> list;
-    for (const DeviceRecord& x : p_.r.device)
-      if (x.device == p_.device.index) list.push_back(latency(x));
-    if (list.empty()) return 0;
-    const auto least = list.begin() + static_cast<ptrdiff_t>(list.size() / 20);
-    std::ranges::nth_element(list, least);
-    return *least;
-  }
-  /// For how long the queue, which was done with `last`, waited for the host before x. What was enqueued long before
-  /// was not waited for.
-  double idle_for_host(const DeviceRecord& last, int64_t done, const DeviceRecord& x) const {
-    const double idle = static_cast<double>(x.begin - done) - usual_gap(last, x);
-    return idle < latency(x) - usual_latency_ ? 0 : std::max(0.0, idle);
-  }
-  /// By how much the host could have work begin earlier: by the waits before it, and because it was early already. And
-  /// what the last of these waits caused; null if there was none.
-  std::pair<double, double*> host_earlier(const DeviceRecord& x) {
+  /// How long the waits before the thread enqueued x took, and what the last of them caused; null: there was none.
+  std::pair<double, double*> waits_before(const DeviceRecord& x) {
     const int32_t thread = x.call != kNone   ? p_.r.calls[static_cast<size_t>(x.call)].thread
                            : x.span != kNone ? p_.span(x.span).thread
                                              : kNone;
@@ -94,13 +54,12 @@ class WithoutWaits {
     const auto after = std::ranges::upper_bound(waits.ends, enqueued(p_.r, x));
     if (after == waits.ends.begin()) return {0, nullptr};
     const auto i = static_cast<size_t>(after - waits.ends.begin()) - 1;
-    return {waits.sums[i] + std::max(0.0, latency(x) - usual_latency_), &caused_[waits.numbers[i]]};
+    return {waits.sums[i], &caused_[waits.numbers[i]]};
   }
 
   const ProgramView& p_;
   std::map<int32_t, Waits> threads_;
   std::vector<double> caused_;
-  double usual_latency_ = 0;
 };
 
 /// What a call that launches one kernel takes the host and, of a GPU that has nothing else to do, the kernel.

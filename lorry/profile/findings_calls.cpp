@@ -8,6 +8,7 @@
 #include "lorry/profile/cell_text.h"
 #include "lorry/profile/finding_list.h"
 #include "lorry/profile/loops.h"
+#include "lorry/profile/queue.h"
 
 namespace lorry::profile {
 namespace {
@@ -267,9 +268,7 @@ void find_steps(const ProgramView& p, const std::vector<int32_t>& calls, const C
     if (gap.begin >= all.begin && gap.end <= all.end) asleep += static_cast<double>(gap.asleep);
   const auto span = static_cast<double>(all.length());
   const double busy = p.on_gpu ? static_cast<double>(p.busy.within(all)) : work;
-  double recording = p.on_gpu ? 0 : p.recording_ns(all);
-  if (p.on_gpu)  // what is recorded while the GPU works holds nothing up
-    for (const Interval& idle : p.busy.gaps(all)) recording += p.recording_ns(idle);
+  const double recording = p.on_gpu ? held_up_by_recording_ns(p, all) : p.recording_ns(all);
   const double between = std::max(0.0, span - asleep - busy - recording);
   // On a GPU kernels follow each other without the host; on the CPU a call is made again without checks.
   double kernels = 0;

@@ -1,0 +1,38 @@
+#pragma once
+
+// What a GPU would have done if the host had enqueued its work earlier.
+
+#include "lorry/profile/program_view.h"
+
+namespace lorry::profile {
+
+/// When the host enqueued work, as nearly as it is known.
+int64_t enqueued(const Recording& recording, const DeviceRecord& x);
+
+/// The queue of the program's GPU. Its work begins when the host has enqueued it and the work before it is done; work of
+/// several streams counts as one queue. The work is added by time.
+class Queue {
+ public:
+  explicit Queue(const ProgramView& program);
+  /// The host enqueues x earlier by `host_ns`.
+  void add(const DeviceRecord& x, double host_ns);
+  /// By how much the queue is done earlier than it was, in nanoseconds. At least 0, and at most what the host is
+  /// earlier.
+  double earlier_ns() const { return earlier_ns_; }
+
+ private:
+  double latency(const DeviceRecord& x) const { return static_cast<double>(x.begin - enqueued(p_.r, x)); }
+  double idle_for_host(const DeviceRecord& x) const;
+
+  const ProgramView& p_;
+  double usual_latency_ = 0;
+  const DeviceRecord* last_ = nullptr;  ///< the work that was done last, at done_
+  int64_t done_ = 0;
+  double earlier_ns_ = 0;
+};
+
+/// By how much the GPU would have been done earlier with `part` if nothing had been recorded in it, in nanoseconds. What
+/// is recorded while the GPU works on what is enqueued already holds nothing up.
+double held_up_by_recording_ns(const ProgramView& program, const Interval& part);
+
+}  // namespace lorry::profile
