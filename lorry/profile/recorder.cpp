@@ -26,6 +26,9 @@ namespace {
 
 constinit std::atomic<Recorder*> g_recorder{nullptr};
 constinit std::atomic<bool> g_claimed{false};  ///< a session records, or begins to
+/// GPUs were traced, in this process or in the one that it was forked from. In a child even calls of CUDA that fail
+/// elsewhere hang, because CUPTI's locks may be held by threads that only the parent has.
+constinit std::atomic<bool> g_traced{false}, g_forked_from_traced{false};
 constinit std::atomic<uint64_t> g_sessions{0};
 
 // Found without a call, because the room's library is loaded with the program.
@@ -294,6 +297,7 @@ struct RecorderHooks {
 
   /// In a child of fork() nothing is recorded: CUPTI does not work there, and the session belongs to the parent.
   static void forked() {
+    if (g_traced) g_forked_from_traced = true;
     Recorder* const recorder = g_recorder.exchange(nullptr);
     if (recorder == nullptr) return;
     forget_log();
@@ -364,6 +368,10 @@ void Recorder::note_memory_before() {
 }
 
 void Recorder::begin_trace() {
+  if (g_forked_from_traced) {
+    no_gpu_ = "CUDA does not work in a process that was forked from one that used it";
+    return;
+  }
   std::vector<Stream> streams;  // of the GPUs that are used and whose stream is free
   for (int i = 0; i < device::count(DeviceType::cuda); ++i) {
     const Device gpu{DeviceType::cuda, static_cast<int8_t>(i)};
@@ -375,13 +383,16 @@ void Recorder::begin_trace() {
   try {
     const RecordingCosts plain = streams.empty() ? RecordingCosts() : call_times(streams[0], nullptr);
     shared_->trace = trace_devices(no_gpu_);
-    if (shared_->trace == nullptr || streams.empty()) return;
+    if (shared_->trace == nullptr) return;
+    g_traced = true;
+    if (streams.empty()) return;
     for (size_t i = 1; i < streams.size(); ++i) call_times(streams[i], nullptr);  // the first traced ones take long
     const RecordingCosts traced = call_times(streams[0], shared_->trace.get());
     costs_.launch_ns = std::max(0.0, traced.launch_ns - plain.launch_ns);
     costs_.link_ns = std::max(0.0, traced.link_ns);
-    costs_.wait_ns = std::max(0.0, traced.wait_ns - plain.wait_ns - costs_.launch_ns);  // a read enqueues a copy
-  } catch (const std::exception& error) {                                               // of an earlier call, perhaps
+    // A read enqueues a copy.
+    costs_.wait_ns = std::max(0.0, traced.wait_ns - plain.wait_ns - costs_.launch_ns);
+  } catch (const std::exception& error) {  // of an earlier call, perhaps
     shared_->trace.reset();
     no_gpu_ = error.what();
   }

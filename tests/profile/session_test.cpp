@@ -333,7 +333,7 @@ TEST(Session, a_process_that_ends_early_saves_its_trace) {
   const std::string path = (folder / "trace.json").string();
   const pid_t child = fork();
   if (child == 0) {
-    static Session session({.save_to = path});
+    static Session session({.save_to = path});  // where a GPU was traced before, the child must not touch it
     static_cast<void>(cpu_ones({4}).add(1));
     std::exit(3);
   }
