@@ -93,8 +93,8 @@ class Trials {
   const std::function<void()>& step_;
 };
 
-/// Makes the step at least so many times, and for a tenth of `seconds`: a processor and a GPU take a while to reach their
-/// clocks. Returns how many times.
+/// Makes the step at least so many times, and for a tenth of `seconds`: a processor and a GPU take a while to reach
+/// their clocks. Returns how many times.
 int64_t repeat(const std::function<void()>& step, int64_t least, const ApplyOptions& options) {
   const double end = detail::steady_seconds() + 0.1 * options.seconds;
   int64_t made = 0;

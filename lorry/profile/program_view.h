@@ -6,8 +6,8 @@
 #include <optional>
 #include <vector>
 
-#include "lorry/ops/dispatch/table.h"
 #include "lorry/profile/diagnose.h"
+#include "lorry/profile/may_launch.h"
 
 namespace lorry::profile {
 

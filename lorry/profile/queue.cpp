@@ -5,8 +5,8 @@
 namespace lorry::profile {
 namespace {
 
-/// What passes between two pieces of work of a queue that is not empty, in nanoseconds, on an H200: other GPUs differ by
-/// a few tenths of a microsecond. Copies are made by an engine of their own, which is told first.
+/// What passes between two pieces of work of a queue that is not empty, in nanoseconds, on an H200. Copies are made by
+/// an engine of their own, which is told first.
 double usual_gap(const DeviceRecord& x, const DeviceRecord& next) {
   constexpr double kKernels = 1100, kFill = 1700, kCopy = 5000;
   const auto has = [&](DeviceWork work) { return x.work == work || next.work == work; };

@@ -9,8 +9,8 @@ namespace lorry::profile {
 /// When the host enqueued work, as nearly as it is known.
 int64_t enqueued(const Recording& recording, const DeviceRecord& x);
 
-/// The queue of the program's GPU. Its work begins when the host has enqueued it and the work before it is done; work of
-/// several streams counts as one queue. The work is added by time.
+/// The queue of the program's GPU. Its work begins when the host has enqueued it and the work before it is done; work
+/// of several streams counts as one queue. The work is added by time.
 class Queue {
  public:
   explicit Queue(const ProgramView& program);
@@ -31,8 +31,8 @@ class Queue {
   double earlier_ns_ = 0;
 };
 
-/// By how much the GPU would have been done earlier with `part` if nothing had been recorded in it, in nanoseconds. What
-/// is recorded while the GPU works on what is enqueued already holds nothing up.
+/// By how much the GPU would have been done earlier with `part` if nothing had been recorded in it, in nanoseconds.
+/// What is recorded while the GPU works on what is enqueued already holds nothing up.
 double held_up_by_recording_ns(const ProgramView& program, const Interval& part);
 
 }  // namespace lorry::profile

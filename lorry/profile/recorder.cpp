@@ -16,6 +16,7 @@
 #include "lorry/memory/observer.h"
 #include "lorry/ops/dispatch/cost.h"
 #include "lorry/profile/assembly.h"
+#include "lorry/profile/may_launch.h"
 #include "lorry/profile/nvtx.h"
 #ifdef LORRY_WITH_CUDA
 #include "lorry/profile/raw_launch.h"

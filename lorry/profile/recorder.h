@@ -51,8 +51,8 @@ class Recorder {
   friend struct RecorderHooks;
   void begin();
   void note_memory_before();
-  /// Begins to trace GPUs, if that is possible, and measures what that costs. The first launch under CUPTI takes 5 ms: it is
-  /// made before the session's time begins.
+  /// Begins to trace GPUs, if that is possible, and measures what that costs. The first launch under CUPTI takes 5 ms:
+  /// it is made before the session's time begins.
   void begin_trace();
   /// A log of this thread, with memory for its first spans. Takes a millisecond.
   std::shared_ptr<ThreadLog> make_log();

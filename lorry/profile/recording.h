@@ -12,7 +12,10 @@
 #include "lorry/layout/device.h"
 #include "lorry/layout/dtype.h"
 #include "lorry/layout/layout.h"
-#include "lorry/ops/dispatch/table.h"
+
+namespace lorry {
+enum class Op : uint16_t;  // ops/dispatch/table.h
+}
 
 namespace lorry::profile {
 
@@ -20,11 +23,6 @@ namespace lorry::profile {
 inline constexpr int32_t kNone = -1;
 /// No operator: of spans that are no calls.
 inline constexpr Op kNoOp = static_cast<Op>(UINT16_MAX);
-
-/// Whether such a span may launch something by itself. If so, its work on GPUs is linked to it.
-inline bool may_launch(SpanKind kind, Op op) {
-  return kind == SpanKind::call ? row(op).kind != OpKind::view : kind != SpanKind::scope;
-}
 
 /// A tensor of a call, or a number in its place.
 struct OperandRecord {
@@ -154,7 +152,7 @@ struct ThreadRecord {
 struct RecordingCosts {
   double span_ns = 0;    ///< a span or a wait, about
   double launch_ns = 0;  ///< work enqueued on a GPU, beside that
-  double link_ns = 0;    ///< linking such work to a span that may_launch()
+  double link_ns = 0;    ///< linking such work to the span that enqueued it
   double wait_ns = 0;    ///< a wait for a GPU, beside its span_ns
 };
 

@@ -90,7 +90,10 @@ void compare(const Make& make) {
   for (const Device device : test::all_devices()) {
     const Measured measured = measure(device, make);
     const MemoryForecast f = forecast_memory(device, make);
-    EXPECT_WITHIN(f.peak, measured.peak) << f.peak << " and " << measured.peak;
+    // Libraries of a GPU take workspaces, which a forecast does not have.
+    const double workspaces = device.is_cuda() ? 32 << 20 : 0;
+    EXPECT_GE(static_cast<double>(measured.peak), (1 - kWithin) * static_cast<double>(f.peak));
+    EXPECT_LE(static_cast<double>(measured.peak), (1 + kWithin) * static_cast<double>(f.peak) + workspaces);
     EXPECT_WITHIN(f.activations, measured.activations) << f.activations << " and " << measured.activations;
     EXPECT_WITHIN(f.gradients, measured.gradients) << f.gradients << " and " << measured.gradients;
     EXPECT_WITHIN(f.states, measured.states) << f.states << " and " << measured.states;
