@@ -22,7 +22,12 @@ class WithoutWaits {
     Queue queue(p);
     for (const DeviceRecord& x : p.r.device) {
       if (x.device != p.device.index) continue;
-      const auto [earlier, wait] = waits_before(x);
+      const auto thread = threads_.find(thread_of(p.r, x));
+      if (thread == threads_.end()) {
+        queue.add(x);
+        continue;
+      }
+      const auto [earlier, wait] = waits_before(x, thread->second);
       const double was = queue.earlier_ns();
       queue.add(x, earlier);
       if (wait != nullptr) *wait += queue.earlier_ns() - was;
@@ -43,14 +48,8 @@ class WithoutWaits {
     const double before = to.sums.empty() ? 0 : to.sums.back();
     to.ends.push_back(x.end), to.sums.push_back(before + static_cast<double>(x.duration())), to.numbers.push_back(i);
   }
-  /// How long the waits before the thread enqueued x took, and what the last of them caused; null: there was none.
-  std::pair<double, double*> waits_before(const DeviceRecord& x) {
-    const int32_t thread = x.call != kNone   ? p_.r.calls[static_cast<size_t>(x.call)].thread
-                           : x.span != kNone ? p_.span(x.span).thread
-                                             : kNone;
-    const auto found = threads_.find(thread);
-    if (found == threads_.end()) return {0, nullptr};
-    const Waits& waits = found->second;
+  /// How long the waits before their thread enqueued x took, and what the last of them caused; null: there was none.
+  std::pair<double, double*> waits_before(const DeviceRecord& x, const Waits& waits) {
     const auto after = std::ranges::upper_bound(waits.ends, enqueued(p_.r, x));
     if (after == waits.ends.begin()) return {0, nullptr};
     const auto i = static_cast<size_t>(after - waits.ends.begin()) - 1;

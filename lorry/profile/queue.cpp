@@ -20,6 +20,11 @@ int64_t enqueued(const Recording& r, const DeviceRecord& x) {
   return x.span != kNone ? r.spans[static_cast<size_t>(x.span)].begin : x.begin;
 }
 
+int32_t thread_of(const Recording& r, const DeviceRecord& x) {
+  if (x.call != kNone) return r.calls[static_cast<size_t>(x.call)].thread;
+  return x.span != kNone ? r.spans[static_cast<size_t>(x.span)].thread : kNone;
+}
+
 Queue::Queue(const ProgramView& program) : p_(program) {
   // From the host's call to the beginning of the work where nothing is before it: what a twentieth took less than.
   std::vector<double> list;
@@ -55,6 +60,10 @@ double held_up_by_recording_ns(const ProgramView& p, const Interval& part) {
   auto wait = p.r.waits.begin();
   for (const DeviceRecord& x : p.r.device) {
     if (x.device != p.device.index || x.begin < part.begin || x.begin >= part.end) continue;
+    if (thread_of(p.r, x) != 0) {
+      queue.add(x);
+      continue;
+    }
     const int64_t at = enqueued(p.r, x);
     const auto recorded = [&](int64_t until) { return p.recording_ns({part.begin, std::max(until, part.begin)}); };
     // After a wait the host is no earlier than the GPU.

@@ -8,6 +8,8 @@ namespace lorry::profile {
 
 /// When the host enqueued work, as nearly as it is known.
 int64_t enqueued(const Recording& recording, const DeviceRecord& x);
+/// The thread that enqueued it; kNone: one that is not recorded, or it is not known.
+int32_t thread_of(const Recording& recording, const DeviceRecord& x);
 
 /// The queue of the program's GPU. Its work begins when the host has enqueued it and the work before it is done; work
 /// of several streams counts as one queue. The work is added by time.
@@ -16,6 +18,8 @@ class Queue {
   explicit Queue(const ProgramView& program);
   /// The host enqueues x earlier by `host_ns`.
   void add(const DeviceRecord& x, double host_ns);
+  /// x is work of another thread. It is no reason for the queue to be earlier, or not to be.
+  void add(const DeviceRecord& x) { add(x, earlier_ns_); }
   /// By how much the queue is done earlier than it was, in nanoseconds. At least 0, and at most what the host is
   /// earlier.
   double earlier_ns() const { return earlier_ns_; }

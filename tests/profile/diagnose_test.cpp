@@ -147,6 +147,19 @@ TEST(Waits, of_a_program_that_the_host_holds_up_cause_what_they_take) {
   EXPECT_EQ(diagnose(m.recording(), options()).waits.at(0).idle_caused_ns, 9 * 20 * kMicro);
 }
 
+/// Work that a thread without waits enqueues in between.
+TEST(Waits, cause_the_same_beside_work_of_other_threads) {
+  Maker m;
+  for (int64_t i = 0; i < 10; ++i) {
+    const int64_t at = 100 * i * kMicro;
+    m.kernel(m.call(Op::add, at, at + 10 * kMicro), at, at + 5 * kMicro, at + 15 * kMicro);
+    m.wait(at + 40 * kMicro, at + 60 * kMicro);
+    m.device_work(DeviceWork::kernel, CopyKind::none, kNone, at + 70 * kMicro, at + 75 * kMicro, at + 80 * kMicro);
+    m.recording().calls.back().thread = kNone;
+  }
+  EXPECT_EQ(diagnose(m.recording(), options()).waits.at(0).idle_caused_ns, 9 * 20 * kMicro);
+}
+
 TEST(Waits, in_a_row_could_be_one) {
   Maker m;
   const int32_t first = m.call(Op::add, 0, 10 * kMicro);
