@@ -8,6 +8,7 @@
 #include "lorry/base/error.h"
 #include "lorry/base/units.h"
 #include "lorry/compile/compile.h"
+#include "lorry/device/device.h"
 #include "lorry/profile/benchmark.h"
 #include "lorry/profile/recorded_calls.h"
 #include "lorry/profile/session.h"
@@ -93,22 +94,30 @@ class Trials {
   const std::function<void()>& step_;
 };
 
-/// Makes the step at least so many times, and for a tenth of `seconds`: a processor and a GPU take a while to reach
-/// their clocks. Returns how many times.
-int64_t repeat(const std::function<void()>& step, int64_t least, const ApplyOptions& options) {
-  const double end = detail::steady_seconds() + 0.1 * options.seconds;
+/// Makes the step at least `warm_up` times, and for a tenth of `seconds`: a processor and a GPU take a while to reach
+/// their clocks. Returns how many steps to record: as many as take as long, and at least `steps`.
+int64_t warm_up(const std::function<void()>& step, const ApplyOptions& options) {
+  constexpr int64_t kAhead = 16;  // steps after which the device is waited for
+  const double begin = detail::steady_seconds(), wanted = 0.1 * options.seconds;
+  double taken = 0;
   int64_t made = 0;
-  for (; made < least || detail::steady_seconds() < end; ++made) step();
-  return made;
+  while (made < options.warm_up || taken < wanted) {
+    step();
+    if (++made % kAhead == 0) device::synchronize(options.device);
+    taken = detail::steady_seconds() - begin;
+  }
+  device::synchronize(options.device);
+  taken = detail::steady_seconds() - begin;
+  return std::max(options.steps, static_cast<int64_t>(wanted / taken * static_cast<double>(made)));
 }
 
 }  // namespace
 
 Trial apply(const std::function<void()>& step, const std::vector<Cure>& cures, const ApplyOptions& options) {
   require_valid(options);
-  repeat(step, options.warm_up, options);
+  const int64_t steps = warm_up(step, options);
   Session session({.memory = false});
-  const int64_t steps = repeat(step, options.steps, options);
+  for (int64_t i = 0; i < steps; ++i) step();
   const Recording recording = session.stop();
   Trial trial{.diagnosis = diagnose(recording, options.diagnose), .steps = steps};
   if (!trial.diagnosis.is_complete()) return trial;

@@ -171,7 +171,8 @@ std::string to_json(const Diagnosis& d) {
                                {"waited_ns", x.waited_ns},
                                {"idle_caused_ns", x.idle_caused_ns},
                                {"needed", x.is_needed},
-                               {"could_join", x.could_join}});
+                               {"could_join", x.could_join},
+                               {"joining_saves_ns", x.joining_saves_ns}});
     for (const Finding& x : d.findings)
       json["findings"].push_back({{"kind", name(x.kind)},
                                   {"what", x.what},

@@ -27,7 +27,9 @@ class WithoutWaits {
         queue.add(x);
         continue;
       }
-      const auto [earlier, wait] = waits_before(x, thread->second);
+      Waits& waits = thread->second;
+      waits.enqueued = std::max(waits.enqueued, enqueued(p.r, x));  // another stream may have let earlier work wait
+      const auto [earlier, wait] = waits_before(waits);
       const double was = queue.earlier_ns();
       queue.add(x, earlier);
       if (wait != nullptr) *wait += queue.earlier_ns() - was;
@@ -41,6 +43,7 @@ class WithoutWaits {
     std::vector<int64_t> ends;
     std::vector<double> sums;
     std::vector<size_t> numbers;
+    int64_t enqueued = 0;  ///< when the thread enqueued its last work so far
   };
   void note(size_t i) {
     const WaitRecord& x = p_.r.waits[i];
@@ -48,9 +51,10 @@ class WithoutWaits {
     const double before = to.sums.empty() ? 0 : to.sums.back();
     to.ends.push_back(x.end), to.sums.push_back(before + static_cast<double>(x.duration())), to.numbers.push_back(i);
   }
-  /// How long the waits before their thread enqueued x took, and what the last of them caused; null: there was none.
-  std::pair<double, double*> waits_before(const DeviceRecord& x, const Waits& waits) {
-    const auto after = std::ranges::upper_bound(waits.ends, enqueued(p_.r, x));
+  /// How long the waits before the thread enqueued its last work took, and what the last of them caused; null: there
+  /// was none.
+  std::pair<double, double*> waits_before(const Waits& waits) {
+    const auto after = std::ranges::upper_bound(waits.ends, waits.enqueued);
     if (after == waits.ends.begin()) return {0, nullptr};
     const auto i = static_cast<size_t>(after - waits.ends.begin()) - 1;
     return {waits.sums[i], &caused_[waits.numbers[i]]};
@@ -76,8 +80,9 @@ double small_call_ns(const ProgramView& p) {
 /// What a wait for work that was waited for already took the host, with the call that waited: a read enqueues a copy
 /// first. One that took longer waited for other work too.
 double host_ns(const ProgramView& p, const WaitRecord& wait) {
-  const double taken = wait.span != kNone ? p.call_host_ns(p.span(wait.span))
-                                          : static_cast<double>(wait.duration()) - p.tracing_ns({wait.begin, wait.end});
+  const bool in_call = wait.thread == 0 && wait.span != kNone && p.span(wait.span).is_work();
+  const double tracing = wait.thread == 0 ? p.tracing_ns({wait.begin, wait.end}) : 0;
+  const double taken = in_call ? p.call_host_ns(p.span(wait.span)) : static_cast<double>(wait.duration()) - tracing;
   return p.here != nullptr ? std::min(taken, 3e9 * p.here->wait_s) : taken;
 }
 

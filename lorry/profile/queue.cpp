@@ -29,7 +29,7 @@ Queue::Queue(const ProgramView& program) : p_(program) {
   // From the host's call to the beginning of the work where nothing is before it: what a twentieth took less than.
   std::vector<double> list;
   for (const DeviceRecord& x : p_.r.device)
-    if (x.device == p_.device.index) list.push_back(latency(x));
+    if (x.device == p_.device.index && x.call != kNone) list.push_back(latency(x));
   if (list.empty()) return;
   const auto least = list.begin() + static_cast<ptrdiff_t>(list.size() / 20);
   std::ranges::nth_element(list, least);
@@ -45,7 +45,7 @@ void Queue::add(const DeviceRecord& x, double host_ns) {
     const double was_early = std::max(0.0, latency(x) - usual_latency_);
     earlier_ns_ = std::min(earlier_ns_ + idle_for_host(x), host_ns + was_early);
   }
-  if (x.end > done_) done_ = x.end, last_ = &x;
+  add(x);
 }
 
 /// For how long the queue waited for the host before x. What was enqueued long before was not waited for.
@@ -57,6 +57,7 @@ double Queue::idle_for_host(const DeviceRecord& x) const {
 double held_up_by_recording_ns(const ProgramView& p, const Interval& part) {
   Queue queue(p);
   double waited = 0;  // of what recording took, how much the host waited for longer instead
+  int64_t at = part.begin;
   auto wait = p.r.waits.begin();
   for (const DeviceRecord& x : p.r.device) {
     if (x.device != p.device.index || x.begin < part.begin || x.begin >= part.end) continue;
@@ -64,10 +65,10 @@ double held_up_by_recording_ns(const ProgramView& p, const Interval& part) {
       queue.add(x);
       continue;
     }
-    const int64_t at = enqueued(p.r, x);
+    at = std::max(at, enqueued(p.r, x));  // another stream may have let earlier work wait
     const auto recorded = [&](int64_t until) { return p.recording_ns({part.begin, std::max(until, part.begin)}); };
     // After a wait the host is no earlier than the GPU.
-    for (; wait != p.r.waits.end() && wait->end <= at; ++wait)
+    for (; wait != p.r.waits.end() && (wait->thread != 0 || wait->end <= at); ++wait)
       if (wait->thread == 0 && wait->begin >= part.begin)
         waited = std::max(waited, recorded(wait->begin) - queue.earlier_ns());
     queue.add(x, recorded(at) - waited);

@@ -19,13 +19,18 @@ class Queue {
   /// The host enqueues x earlier by `host_ns`.
   void add(const DeviceRecord& x, double host_ns);
   /// x is work of another thread. It is no reason for the queue to be earlier, or not to be.
-  void add(const DeviceRecord& x) { add(x, earlier_ns_); }
-  /// By how much the queue is done earlier than it was, in nanoseconds. At least 0, and at most what the host is
-  /// earlier.
+  void add(const DeviceRecord& x) {
+    if (x.end > done_) done_ = x.end, last_ = &x;
+  }
+  /// By how much the queue is done earlier than it was, in nanoseconds: at least 0, and at most what the host is
+  /// earlier and was early already.
   double earlier_ns() const { return earlier_ns_; }
 
  private:
-  double latency(const DeviceRecord& x) const { return static_cast<double>(x.begin - enqueued(p_.r, x)); }
+  /// From the host's call to the beginning of the work; where the call is not known, as long as usual.
+  double latency(const DeviceRecord& x) const {
+    return x.call != kNone ? static_cast<double>(x.begin - enqueued(p_.r, x)) : usual_latency_;
+  }
   double idle_for_host(const DeviceRecord& x) const;
 
   const ProgramView& p_;

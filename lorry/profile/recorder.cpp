@@ -299,13 +299,13 @@ struct RecorderHooks {
   /// In a child of fork() nothing is recorded: CUPTI does not work there, and the session belongs to the parent.
   static void forked() {
     if (g_traced) g_forked_from_traced = true;
+    g_claimed.store(false);  // a session may also have been beginning on another thread
     Recorder* const recorder = g_recorder.exchange(nullptr);
     if (recorder == nullptr) return;
     forget_log();
     remove();
     static_cast<void>(recorder->shared_->trace.release());  // the parent's
     recorder->has_hooks_ = false;
-    g_claimed.store(false);
   }
 };
 
@@ -383,10 +383,9 @@ void Recorder::begin_trace() {
   const waits::RuleScope allowed({});
   try {
     const RecordingCosts plain = streams.empty() ? RecordingCosts() : call_times(streams[0], nullptr);
-    shared_->trace = trace_devices(no_gpu_);
-    if (shared_->trace == nullptr) return;
     g_traced = true;
-    if (streams.empty()) return;
+    shared_->trace = trace_devices(no_gpu_);
+    if (shared_->trace == nullptr || streams.empty()) return;
     for (size_t i = 1; i < streams.size(); ++i) call_times(streams[i], nullptr);  // the first traced ones take long
     const RecordingCosts traced = call_times(streams[0], shared_->trace.get());
     costs_.launch_ns = std::max(0.0, traced.launch_ns - plain.launch_ns);
