@@ -38,8 +38,8 @@ struct SessionOptions {
 /// Records this thread until stop(), and others that take part (RecordThread).
 class Session {
  public:
-  /// Begins to record. Where GPUs are traced, it first launches empty kernels on their current streams and waits for
-  /// them, to measure what recording a launch takes. Throws ValueError if a session is recording already in this
+  /// Begins to record. Where GPUs are traced, it first launches empty kernels on their current streams and reads single
+  /// values, to measure what recording these takes: some 20 ms. Throws ValueError if a session is recording already in this
   /// process, on whichever thread.
   explicit Session(SessionOptions options = {});
   /// Ends it; what was recorded is lost unless stop() was called, or SessionOptions::save_to is set.

@@ -16,6 +16,7 @@ uint64_t mix(uint64_t hash, uint64_t value) { return (hash ^ value) * 0x9e3779b9
 
 /// In four chains, because each step of one waits for the multiplication before it. Frames beyond the depth are null.
 uint64_t hash_of(const Place& place) {
+  static_assert(kFrames % 4 == 0);
   uint64_t chains[4] = {place.path, static_cast<uint64_t>(place.depth), 0, 0};
   for (int i = 0; i < place.depth; i += 4)
     for (int k = 0; k < 4; ++k) chains[k] = mix(chains[k], reinterpret_cast<uintptr_t>(place.frames[i + k]));

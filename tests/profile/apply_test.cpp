@@ -91,6 +91,14 @@ TEST(Apply, makes_the_loop_over_tensors_again_as_one_call_over_lists) {
   }
 }
 
+Finding finding_at_first_span(const profile::Recording& r, Kind kind) {
+  const profile::SpanRecord& first = r.spans.at(0);
+  return {.kind = kind,
+          .path = r.paths[static_cast<size_t>(first.path)],
+          .line = r.lines[static_cast<size_t>(first.line)],
+          .count = 1};
+}
+
 /// The recorded calls that are made again are those of the program: as many, of the same sizes.
 TEST(Apply, the_loop_that_is_made_again_has_the_calls_of_the_program) {
   std::vector<Tensor> all;
@@ -100,11 +108,7 @@ TEST(Apply, the_loop_that_is_made_again_has_the_calls_of_the_program) {
   const profile::Recording recording = session.stop();
   const std::vector<profile::Ceilings> ceilings;
   const profile::ProgramView program(recording, ceilings);
-  const profile::SpanRecord& first = recording.spans[0];
-  Finding finding{.kind = Kind::foreach};
-  finding.path = recording.paths[static_cast<size_t>(first.path)];
-  finding.line = recording.lines[static_cast<size_t>(first.line)];
-  finding.count = 1;
+  const Finding finding = finding_at_first_span(recording, Kind::foreach);
   const auto pair = profile::loop_and_list(program, finding);
   ASSERT_TRUE(pair);
   profile::Session again;
@@ -148,10 +152,7 @@ TEST(Apply, copies_are_made_again_from_and_to_pinned_memory) {
     const std::vector<profile::Ceilings> ceilings;
     const profile::ProgramView program(recording, ceilings);
     ASSERT_EQ(recording.spans.size(), 4u);
-    const profile::SpanRecord& first = recording.spans[0];
-    Finding finding{.kind = Kind::pageable};
-    finding.path = recording.paths[static_cast<size_t>(first.path)];
-    finding.line = recording.lines[static_cast<size_t>(first.line)];
+    const Finding finding = finding_at_first_span(recording, Kind::pageable);
     const auto pair = profile::pageable_and_pinned(program, finding);
     ASSERT_TRUE(pair);
     EXPECT_EQ(pair->count, 3);

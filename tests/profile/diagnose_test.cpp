@@ -15,6 +15,7 @@ namespace {
 
 using test::find;
 using test::kFirstGPU;
+using test::kKernelGap;
 using test::kMicro;
 using test::options;
 using Maker = test::RecordingMaker;
@@ -60,9 +61,6 @@ TEST(Intervals, what_they_cover_and_what_they_leave_is_the_whole) {
 
 // ---- waits ----------------------------------------------------------------------------------------------------------
 
-/// Between two kernels of a queue.
-constexpr int64_t kGap = 1100;
-
 /// A kernel until `drained`, a wait, and a kernel that begins at `next`; 0: none. In microseconds.
 WaitReport report_of(int64_t drained, Interval wait, int64_t next) {
   Maker m;
@@ -82,7 +80,7 @@ TEST(Waits, for_a_drained_queue_leave_the_gpu_idle_until_the_next_work) {
   // The host waits 900 for the kernel, then needs 200 to enqueue the next. Without the wait that is long enqueued.
   const WaitReport x = report_of(1000, {100, 1000}, 1200);
   EXPECT_EQ(x.waited_ns, 900 * kMicro);
-  EXPECT_EQ(x.idle_caused_ns, 200 * kMicro - kGap);
+  EXPECT_EQ(x.idle_caused_ns, 200 * kMicro - kKernelGap);
   EXPECT_FALSE(x.is_needed);
 }
 
@@ -94,7 +92,7 @@ TEST(Waits, cause_only_what_is_idle_beyond_the_gap_of_the_host) {
 
 TEST(Waits, longer_than_the_gap_of_the_host_cause_the_whole_gap) {
   // Without the wait of 800 the next work is enqueued at 1100 - 800 = 300, before the kernel ends at 900.
-  EXPECT_EQ(report_of(900, {150, 950}, 1100).idle_caused_ns, 200 * kMicro - kGap);
+  EXPECT_EQ(report_of(900, {150, 950}, 1100).idle_caused_ns, 200 * kMicro - kKernelGap);
   // It is enqueued at 950, 50 after the kernel's end.
   EXPECT_EQ(report_of(900, {850, 1000}, 1100).idle_caused_ns, 150 * kMicro);
 }
@@ -126,38 +124,33 @@ TEST(Waits, cause_what_is_idle_until_the_host_is_ahead_again) {
   m.wait(100 * kMicro, 1000 * kMicro);
   int64_t done = 1000 * kMicro;
   for (int64_t i = 0; i < 20; ++i) {
-    const int64_t launched = (1010 + 10 * i) * kMicro, begin = std::max(launched + 5 * kMicro, done + kGap);
+    const int64_t launched = (1010 + 10 * i) * kMicro, begin = std::max(launched + 5 * kMicro, done + kKernelGap);
     m.kernel(m.call(Op::add, launched, launched + kMicro), launched, begin, begin + 12 * kMicro);
     done = begin + 12 * kMicro;
   }
   // Without the wait the kernels follow each other at once.
-  const int64_t without = 1000 * kMicro + 20 * (kGap + 12 * kMicro);
+  const int64_t without = 1000 * kMicro + 20 * (kKernelGap + 12 * kMicro);
   EXPECT_EQ(diagnose(m.recording(), options()).waits.at(0).idle_caused_ns, done - without);
 }
 
 /// Each of the waits lasts 20 us in which the GPU has nothing to do. The host takes all the time, so without them the
-/// program is shorter by all of them.
+/// program is shorter by all of them. Beside it a thread without waits may enqueue work too.
 TEST(Waits, of_a_program_that_the_host_holds_up_cause_what_they_take) {
-  Maker m;
-  for (int64_t i = 0; i < 10; ++i) {
-    const int64_t at = 100 * i * kMicro;
-    m.kernel(m.call(Op::add, at, at + 10 * kMicro), at, at + 5 * kMicro, at + 15 * kMicro);
-    m.wait(at + 40 * kMicro, at + 60 * kMicro);
+  for (const bool has_others : {false, true}) {
+    SCOPED_TRACE(has_others);
+    Maker m;
+    for (int64_t i = 0; i < 10; ++i) {
+      const int64_t at = 100 * i * kMicro;
+      m.kernel(m.call(Op::add, at, at + 10 * kMicro), at, at + 5 * kMicro, at + 15 * kMicro);
+      m.wait(at + 40 * kMicro, at + 60 * kMicro);
+      if (!has_others) continue;
+      // Of various latencies: it was early by more or less.
+      const int64_t begin = at + (66 + i) * kMicro;
+      m.device_work(DeviceWork::kernel, CopyKind::none, kNone, at + 61 * kMicro, begin, begin + 3 * kMicro);
+      m.recording().calls.back().thread = kNone;
+    }
+    EXPECT_EQ(diagnose(m.recording(), options()).waits.at(0).idle_caused_ns, 9 * 20 * kMicro);
   }
-  EXPECT_EQ(diagnose(m.recording(), options()).waits.at(0).idle_caused_ns, 9 * 20 * kMicro);
-}
-
-/// Work that a thread without waits enqueues in between.
-TEST(Waits, cause_the_same_beside_work_of_other_threads) {
-  Maker m;
-  for (int64_t i = 0; i < 10; ++i) {
-    const int64_t at = 100 * i * kMicro;
-    m.kernel(m.call(Op::add, at, at + 10 * kMicro), at, at + 5 * kMicro, at + 15 * kMicro);
-    m.wait(at + 40 * kMicro, at + 60 * kMicro);
-    m.device_work(DeviceWork::kernel, CopyKind::none, kNone, at + 70 * kMicro, at + 75 * kMicro, at + 80 * kMicro);
-    m.recording().calls.back().thread = kNone;
-  }
-  EXPECT_EQ(diagnose(m.recording(), options()).waits.at(0).idle_caused_ns, 9 * 20 * kMicro);
 }
 
 TEST(Waits, in_a_row_could_be_one) {

@@ -28,6 +28,8 @@ using profile::WaitRecord;
 
 inline constexpr Device kFirstGPU{DeviceType::cuda, 0};
 inline constexpr int64_t kMicro = 1000;
+/// What passes between two kernels of a queue that is not empty.
+inline constexpr int64_t kKernelGap = 1100;
 
 inline Ceilings round_ceilings(Device device) {
   Ceilings c;

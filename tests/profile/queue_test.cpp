@@ -9,6 +9,7 @@
 namespace lorry::profile {
 namespace {
 
+using test::kKernelGap;
 using test::kMicro;
 using test::RecordingMaker;
 
@@ -16,9 +17,9 @@ using test::RecordingMaker;
 class Steps {
  public:
   Steps(int64_t count, int64_t every, int64_t work) {
-    int64_t done = -kGap;
+    int64_t done = -kKernelGap;
     for (int64_t i = 0; i < count; ++i) {
-      const int64_t at = every * i, begin = std::max(at + 5 * kMicro, done + kGap);
+      const int64_t at = every * i, begin = std::max(at + 5 * kMicro, done + kKernelGap);
       maker.kernel(maker.call(Op::add, at, at + kMicro), at, begin, begin + work);
       done = begin + work;
     }
@@ -29,9 +30,6 @@ class Steps {
     return held_up_by_recording_ns(ProgramView(maker.recording(), none), {0, maker.recording().duration});
   }
   RecordingMaker maker;
-
- private:
-  static constexpr int64_t kGap = 1100;
 };
 
 TEST(Queue, is_held_up_by_recording_while_it_waits_for_the_host) {
