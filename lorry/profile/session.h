@@ -39,8 +39,8 @@ struct SessionOptions {
 class Session {
  public:
   /// Begins to record. Where GPUs are traced, it first launches empty kernels on their current streams and reads single
-  /// values, to measure what recording these takes: some 20 ms. Throws ValueError if a session is recording already in this
-  /// process, on whichever thread.
+  /// values, to measure what recording these takes: some 20 ms. Throws ValueError if a session is recording already in
+  /// this process, on whichever thread.
   explicit Session(SessionOptions options = {});
   /// Ends it; what was recorded is lost unless stop() was called, or SessionOptions::save_to is set.
   ~Session();
