@@ -26,8 +26,80 @@ void require_valid(const ApplyOptions& options) {
   positive("warm_up", options.warm_up), positive("steps", options.steps), positive("seconds", options.seconds);
 }
 
+/// Measures cures of a diagnosed recording.
+class Trials {
+ public:
+  Trials(const Recording& recording, const Trial& trial, const std::function<void()>& step, const ApplyOptions& options)
+      : options_(options),
+        steps_(static_cast<double>(trial.steps)),
+        findings_(trial.diagnosis.findings),
+        ceilings_({trial.diagnosis.ceilings}),
+        program_(recording, ceilings_),
+        step_(step) {}
+
+  /// A cure of the whole step: against all findings of its kind. None if there are none.
+  void add(const Cure& cure, std::vector<TriedCure>& to) const {
+    TriedCure tried{.kind = cure.kind, .cure = cure.name};
+    double largest = -1, recorded_us = 0;
+    for (const Finding& x : findings_) {
+      if (x.kind != cure.kind || !x.can_apply) continue;
+      ++tried.findings;
+      recorded_us += x.time_ns / 1000 / steps_, tried.predicted_us += x.gain_ns / 1000 / steps_;
+      if (x.gain_ns > largest) largest = x.gain_ns, tried.what = x.what, tried.path = x.path, tried.line = x.line;
+    }
+    if (tried.findings == 0 && !options_.everything) return;
+    measure(tried, [&] { return Measured{step_, cure.make(), 1}; });
+    // What a graph gains is a difference of two times, of which that of the whole step is measured now: no need to rely
+    // on what recording is thought to have taken, or on a host that is as fast as it was then.
+    if (cure.kind == Kind::graph && tried.findings > 0 && tried.failed.empty())
+      tried.predicted_us = std::max(0.0, tried.predicted_us + tried.now_us - recorded_us);
+    to.push_back(std::move(tried));
+  }
+  /// A cure of the calls that one finding is about.
+  void add(const Finding& x, const char* cure, std::optional<CallPair> (*calls)(const ProgramView&, const Finding&),
+           std::vector<TriedCure>& to) const {
+    TriedCure tried{.kind = x.kind, .what = x.what, .cure = cure, .path = x.path, .line = x.line, .findings = 1};
+    tried.predicted_us = x.gain_ns / 1000 / steps_;
+    measure(tried, [&] {
+      std::optional<CallPair> pair = calls(program_, x);
+      if (!pair) raise_as<ValueError>("apply", "the recorded calls cannot be made again from what was recorded");
+      const double times = static_cast<double>(x.count) / static_cast<double>(pair->count) / steps_;
+      return Measured{std::move(pair->now), std::move(pair->then), times};
+    });
+    to.push_back(std::move(tried));
+  }
+
+ private:
+  struct Measured {
+    std::function<void()> now, then;
+    double times;  ///< how often a step has them
+  };
+  /// make() returns a Measured.
+  template <class Make>
+  void measure(TriedCure& tried, const Make& make) const {
+    try {
+      const auto [now, then, times] = make();
+      for (int64_t i = 0; i < options_.warm_up; ++i) then();
+      const PairResult r = benchmark_pair(
+          now, then, {.warmup_s = 0.1 * options_.seconds, .total_s = options_.seconds, .device = options_.device});
+      tried.now_us = times * r.first.median_us, tried.then_us = times * r.second.median_us;
+      tried.achieved_us = -times * r.difference_us;
+      tried.low_us = -times * r.difference_high_us, tried.high_us = -times * r.difference_low_us;
+    } catch (const std::exception& error) {
+      tried.failed = error.what();
+    }
+  }
+
+  const ApplyOptions& options_;
+  const double steps_;
+  const std::vector<Finding>& findings_;
+  const std::vector<Ceilings> ceilings_;
+  const ProgramView program_;
+  const std::function<void()>& step_;
+};
+
 /// Makes the step at least `warm_up` times, and for a tenth of `seconds`: a processor and a GPU take a while to reach
-/// their clocks. Returns how many steps take as long, and at least `steps`.
+/// their clocks. Returns how many steps to record: as many as take as long, and at least `steps`.
 int64_t warm_up(const std::function<void()>& step, const ApplyOptions& options) {
   constexpr int64_t kAhead = 16;  // steps after which the device is waited for
   const double begin = detail::steady_seconds(), wanted = 0.1 * options.seconds;
@@ -43,127 +115,17 @@ int64_t warm_up(const std::function<void()>& step, const ApplyOptions& options) 
   return std::max(options.steps, static_cast<int64_t>(wanted / taken * static_cast<double>(made)));
 }
 
-/// Recorded steps and what is wrong with them.
-struct Diagnosed {
-  Recording recording;
-  Diagnosis diagnosis;
-  int64_t steps;
-
-  /// What the cures of a kind are to gain, in microseconds a step.
-  double gain_us(Kind kind) const {
-    double sum = 0;
-    for (const Finding& x : diagnosis.findings)
-      if (x.kind == kind && x.can_apply) sum += x.gain_ns;
-    return sum / 1000 / static_cast<double>(steps);
-  }
-};
-
-Diagnosed record(const std::function<void()>& step, int64_t steps, const ApplyOptions& options) {
-  Session session({.memory = false});
-  for (int64_t i = 0; i < steps; ++i) step();
-  Recording recording = session.stop();
-  Diagnosis diagnosis = diagnose(recording, options.diagnose);
-  return {std::move(recording), std::move(diagnosis), steps};
-}
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
-/// Measures cures of diagnosed steps.
-///
-/// The speed of a host changes within seconds, by half as much again on a shared machine. So a cure is measured in
-/// rounds, and in each of them the step is also diagnosed again: what is predicted and what is achieved are of the same
-/// moments. The results are medians of the rounds.
-class Trials {
- public:
-  Trials(const Diagnosed& first, const std::function<void()>& step, const ApplyOptions& options)
-      : first_(first),
-        options_(options),
-        ceilings_({first.diagnosis.ceilings}),
-        program_(first.recording, ceilings_),
-        step_(step) {}
-
-  /// A cure of the whole step: against all findings of its kind. None if there are none.
-  void add(const Cure& cure, std::vector<TriedCure>& to) const {
-    TriedCure tried{.kind = cure.kind, .cure = cure.name};
-    double largest = -1;
-    for (const Finding& x : first_.diagnosis.findings) {
-      if (x.kind != cure.kind || !x.can_apply) continue;
-      ++tried.findings;
-      if (x.gain_ns > largest) largest = x.gain_ns, tried.what = x.what, tried.path = x.path, tried.line = x.line;
-    }
-    if (tried.findings == 0 && !options_.everything) return;
-    const auto gain_us = [&](int64_t round) {
-      if (tried.findings == 0) return 0.0;
-      return round == 0 ? first_.gain_us(cure.kind) : record(step_, first_.steps, options_).gain_us(cure.kind);
-    };
-    measure(tried, [&] { return Measured{step_, cure.make(), 1}; }, gain_us);
-    to.push_back(std::move(tried));
-  }
-  /// A cure of the calls that one finding is about.
-  void add(const Finding& x, const char* cure, std::optional<CallPair> (*calls)(const ProgramView&, const Finding&),
-           std::vector<TriedCure>& to) const {
-    TriedCure tried{.kind = x.kind, .what = x.what, .cure = cure, .path = x.path, .line = x.line, .findings = 1};
-    const double steps = static_cast<double>(first_.steps);
-    const auto make = [&] {
-      std::optional<CallPair> pair = calls(program_, x);
-      if (!pair) raise_as<ValueError>("apply", "the recorded calls cannot be made again from what was recorded");
-      const double times = static_cast<double>(x.count) / static_cast<double>(pair->count) / steps;
-      return Measured{std::move(pair->now), std::move(pair->then), times};
-    };
-    measure(tried, make, [&](int64_t) { return x.gain_ns / 1000 / steps; });
-    to.push_back(std::move(tried));
-  }
-
- private:
-  static constexpr int64_t kRounds = 5;
-
-  struct Measured {
-    std::function<void()> now, then;
-    double times;  ///< how often a step has them
-  };
-  /// make() returns a Measured; gain_us(round) what a round predicts.
-  template <class Make, class Gain>
-  void measure(TriedCure& tried, const Make& make, const Gain& gain_us) const {
-    try {
-      const auto [now, then, times] = make();
-      for (int64_t i = 0; i < options_.warm_up; ++i) then();
-      const double seconds = options_.seconds / kRounds;
-      std::vector<double> predicted, achieved, now_us, then_us, low, high;
-      for (int64_t round = 0; round < kRounds; ++round) {
-        predicted.push_back(gain_us(round));
-        const PairResult r = benchmark_pair(
-            now, then, {.warmup_s = 0.1 * seconds, .total_s = seconds, .device = options_.device});
-        now_us.push_back(times * r.first.median_us), then_us.push_back(times * r.second.median_us);
-        achieved.push_back(-times * r.difference_us);
-        low.push_back(-times * r.difference_high_us), high.push_back(-times * r.difference_low_us);
-      }
-      tried.predicted_us = median(predicted), tried.achieved_us = median(achieved);
-      tried.now_us = median(now_us), tried.then_us = median(then_us);
-      tried.low_us = *std::ranges::min_element(low), tried.high_us = *std::ranges::max_element(high);
-    } catch (const std::exception& error) {
-      tried.failed = error.what();
-    }
-  }
-
-  const Diagnosed& first_;
-  const ApplyOptions& options_;
-  const std::vector<Ceilings> ceilings_;
-  const ProgramView program_;
-  const std::function<void()>& step_;
-};
-
 }  // namespace
 
 Trial apply(const std::function<void()>& step, const std::vector<Cure>& cures, const ApplyOptions& options) {
   require_valid(options);
-  const Diagnosed first = record(step, warm_up(step, options), options);
-  Trial trial{.diagnosis = first.diagnosis, .steps = first.steps};
+  const int64_t steps = warm_up(step, options);
+  Session session({.memory = false});
+  for (int64_t i = 0; i < steps; ++i) step();
+  const Recording recording = session.stop();
+  Trial trial{.diagnosis = diagnose(recording, options.diagnose), .steps = steps};
   if (!trial.diagnosis.is_complete()) return trial;
-  const Trials trials(first, step, options);
+  const Trials trials(recording, trial, step, options);
   for (const Cure& cure : cures) trials.add(cure, trial.cures);
   for (const Finding& x : trial.diagnosis.findings) {
     if (!x.can_apply) continue;

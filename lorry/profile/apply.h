@@ -6,7 +6,7 @@
 //   fmt::print("{}", profile::to_string(trial));
 //
 // A few steps are recorded and diagnosed. Then, for each finding that Lorry can cure itself (Finding::can_apply), the
-// step as it is and the step as cured are measured side by side, in rounds that begin with a diagnosis of their own:
+// step as it is and the step as cured are measured side by side:
 //   fuse       the compiled step (lorry::compile)
 //   graph      the captured step (replay::Graph)
 //   foreach    the operators of the first recorded loop over tensors of the same sizes: as a loop, and as one call
@@ -49,9 +49,9 @@ struct TriedCure {
   int64_t findings = 0;            ///< how many it is to cure
   double now_us = 0;               ///< what is measured: the step, or of foreach and pageable the calls that were found
   double then_us = 0;              ///< the same, cured
-  double predicted_us = 0;         ///< gain, the median of the rounds
-  double achieved_us = 0;          ///< gain, the median of the rounds; negative: it takes longer
-  double low_us = 0, high_us = 0;  ///< the widest of what the rounds' samples allow with a probability of 0.95
+  double predicted_us = 0;         ///< gain; of a graph from now_us, of other cures as in the findings
+  double achieved_us = 0;          ///< gain, the median of the pairs; negative: it takes longer
+  double low_us = 0, high_us = 0;  ///< they hold the true gain with a probability of 0.95
   std::string failed = {};         ///< why it could not be measured; then there are no times
 
   /// Achieved as a share of predicted; 0 if nothing was predicted.

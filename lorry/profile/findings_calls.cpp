@@ -276,7 +276,7 @@ void find_steps(const ProgramView& p, const std::vector<int32_t>& calls, const C
     if (!p.on_gpu) kernels += p.call_ns() * (p.span(i).in_place ? kReplayGain : kReplayGainNew);
   const double gain = (between + kernels) * p.processor_share * left / weights;
   Finding& found = list.at(Finding::Kind::graph, first, static_cast<int64_t>(calls.size() / length));
-  found.time_ns += span, found.gain_ns += gain, found.can_apply = true;
+  found.time_ns += span - recording, found.gain_ns += gain, found.can_apply = true;
   found.what = fmt::format("the same {} calls repeat {} times, and {} of {} go to making calls", length, found.count,
                            time_text(gain), time_text(span));
   found.cure = p.r.waits.empty()
