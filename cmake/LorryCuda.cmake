@@ -37,6 +37,18 @@ else()
   endif()
 endif()
 
+# NCCL's header; the library is opened when the program runs.
+set(LORRY_WITH_NCCL OFF)
+if(LORRY_WITH_CUDA)
+  find_path(LORRY_NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+  mark_as_advanced(LORRY_NCCL_INCLUDE_DIR)
+  if(LORRY_NCCL_INCLUDE_DIR)
+    set(LORRY_WITH_NCCL ON)
+  else()
+    message(STATUS "lorry: the header of NCCL is not installed (libnccl-dev); GPU tensors stay in their process")
+  endif()
+endif()
+
 # lorry_cuda(ROOM SOURCES...): adds sources to a room when CUDA is there. They see LORRY_WITH_CUDA.
 function(lorry_cuda room)
   if(NOT LORRY_WITH_CUDA)

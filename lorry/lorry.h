@@ -1,9 +1,9 @@
 #pragma once
 
 // All of Lorry that users see, in one include: tensors and operators, gradients, lists of tensors, compiled functions,
-// graphs, optimizers, layers and models, text generation, files, devices, streams and threads, and a timer. Kernels,
-// plans and the nodes of the tape stay behind it. A program that is built often includes the rooms that it uses
-// instead.
+// graphs, optimizers, layers and models, text generation, files, several processes, devices, streams and threads, and a
+// timer. Kernels, plans and the nodes of the tape stay behind it. A program that is built often includes the rooms that
+// it uses instead.
 
 #include "lorry/autograd/checkpoint.h"
 #include "lorry/autograd/engine.h"
@@ -31,6 +31,8 @@
 #include "lorry/optim/loss_scaler.h"
 #include "lorry/optim/optimizers.h"
 #include "lorry/optim/schedule.h"
+#include "lorry/parallel/collectives.h"
+#include "lorry/parallel/data_parallel.h"
 #include "lorry/profile/apply.h"
 #include "lorry/profile/benchmark.h"
 #include "lorry/profile/ceilings.h"

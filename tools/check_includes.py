@@ -12,7 +12,7 @@ from pathlib import Path
 
 # The rooms, top to bottom: a room sees itself and what stands before it.
 ROOMS = ("base layout device memory formula tensor kernels ops autograd foreach trace compile "
-         "optim nn io replay generate profile bench cli").split()
+         "optim nn io parallel replay generate profile bench cli").split()
 # A formula must compile anywhere, device code and run-time compilers included, so it sees the portability macros only.
 FORMULA_MAY_INCLUDE = {"lorry/base/macros.h"}
 # The command and its suites: no part of the library, so nothing else may build on them.

@@ -7,6 +7,10 @@ machine:
 
     python bench/peers/train_torch.py --preset nano --batch 16 --threads 2
     python bench/peers/train_torch.py --preset gpt2 --batch 8 --device cuda --bf16 [--compile]
+    torchrun --nproc-per-node 2 bench/peers/train_torch.py --ddp --preset gpt2 --batch 8 --device cuda --bf16
+
+--ddp is DistributedDataParallel over NCCL with gradients that are views of its buckets; --batch is that of one GPU, and
+the tokens per second are those of all. --over-bytes is the model that `lorry train` makes of a preset.
 
 --profile measures the steps under torch.profiler with shapes, stacks, modules, FLOPs and memory.
 
@@ -17,9 +21,10 @@ does.
 import argparse
 import json
 import math
+import os
 import statistics
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
@@ -128,15 +133,27 @@ def main():
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--bf16", action="store_true")
     parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--ddp", action="store_true", help="data parallel, started by torchrun")
+    parser.add_argument("--over-bytes", action="store_true", help="256 tokens, rotary positions, scaled embeddings")
     parser.add_argument("--profile", action="store_true", help="steps under torch.profiler, with everything on")
     a = parser.parse_args()
 
     torch.manual_seed(a.seed)
     torch.set_num_threads(a.threads)
     config = PRESETS[a.preset]
+    if a.over_bytes:
+        config = replace(config, vocab=256, over_bytes=True)
+    gpu = a.device != "cpu"
+    rank, ranks = 0, 1
+    if a.ddp:
+        torch.distributed.init_process_group("nccl" if gpu else "gloo")
+        rank, ranks = torch.distributed.get_rank(), torch.distributed.get_world_size()
+        if gpu:
+            torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     model = GPT(config).to(a.device)
     run = torch.compile(model) if a.compile else model
-    gpu = a.device != "cpu"
+    if a.ddp:
+        run = nn.parallel.DistributedDataParallel(run, gradient_as_bucket_view=True)
     decayed = [p for p in model.parameters() if p.dim() >= 2]
     rest = [p for p in model.parameters() if p.dim() < 2]
     groups = [{"params": decayed, "weight_decay": 0.1}, {"params": rest, "weight_decay": 0.0}]
@@ -190,13 +207,17 @@ def main():
     if a.profile:
         profiler.stop()
 
+    if a.ddp:
+        torch.distributed.destroy_process_group()
+    if rank > 0:
+        return
     times.sort()
     median = statistics.median(times)
     print(
         json.dumps(
             {
                 "framework": f"pytorch {torch.__version__}" + (", compiled" if a.compile else "")
-                + (", profiled" if a.profile else ""),
+                + (f", DDP on {ranks}" if a.ddp else "") + (", profiled" if a.profile else ""),
                 "device": torch.cuda.get_device_name() if gpu else "cpu",
                 "dtype": "bf16 autocast" if a.bf16 else "f32",
                 "first_step_s": round(first, 3),
@@ -211,7 +232,7 @@ def main():
                 "ms_per_step": round(median * 1e3, 3),
                 "ms_per_step_p10": round(times[len(times) // 10] * 1e3, 3),
                 "ms_per_step_p90": round(times[len(times) * 9 // 10] * 1e3, 3),
-                "tokens_per_s": round(a.batch * config.context / median),
+                "tokens_per_s": round(ranks * a.batch * config.context / median),
                 "loss": round(last, 4),
             }
         )

@@ -41,6 +41,10 @@ class Call {
   Tensor input(int i) const { return unpack(inputs_, i, "input"); }
   Tensor output(int i = 0) const { return unpack(outputs_, i, "output"); }
 
+  /// Memory in which the gradient of input i is wanted, as contiguous elements of its dtype: a rule may compute it
+  /// there and return this tensor. Each is given once; undefined if there is none.
+  Tensor destination(int i) const;
+
   bool needs(int i) const { return facts_[static_cast<size_t>(i)].needs; }
   bool defined(int i) const { return facts_[static_cast<size_t>(i)].defined; }
   Dims sizes(int i) const { return facts_[static_cast<size_t>(i)].layout.size_list(); }

@@ -18,6 +18,18 @@ struct BySequence {
   bool operator()(const Node* a, const Node* b) const { return a->sequence < b->sequence; }
 };
 
+/// Whether gradients go to their leaves, for a scope: rules may compute them where these want them.
+class DestinationsScope {
+ public:
+  explicit DestinationsScope(bool on) : before_(std::exchange(t_destinations, on)) {}
+  ~DestinationsScope() { t_destinations = before_; }
+  DestinationsScope(const DestinationsScope&) = delete;
+  DestinationsScope& operator=(const DestinationsScope&) = delete;
+
+ private:
+  const bool before_;
+};
+
 /// A gradient that grad() was asked for.
 struct Capture {
   Edge edge;
@@ -113,9 +125,8 @@ class Walk {
     Tensor& sum = at->second[static_cast<size_t>(edge.index)];
     if (!sum.defined()) {
       sum = std::move(g);
-    } else if (!mode(kGradMode) && sum.node_ptr()->users() == 1 && sum.storage().users() == 1 &&
-               !sum.layout().has_internal_overlap()) {
-      sum.add_(g);  // nobody else holds it
+    } else if (!mode(kGradMode) && (is_sole(sum) || edge.node->adds_into(sum))) {
+      sum.add_(g);
     } else {
       sum = sum.add(g);
     }
@@ -132,6 +143,10 @@ class Walk {
   }
 
  private:
+  /// Nobody else holds it.
+  static bool is_sole(const Tensor& x) {
+    return x.node_ptr()->users() == 1 && x.storage().users() == 1 && !x.layout().has_internal_overlap();
+  }
   static void describe(const void* node, SpanDescription& to) { to.name = static_cast<const Node*>(node)->name(); }
 
   void visit(Node& node, std::vector<Tensor> grads, bool keep) {
@@ -194,6 +209,7 @@ void run(const std::vector<Edge>& roots, std::vector<Tensor> gradients, bool kee
   require<GradError>(!mode(kInferenceMode),
                      "backward: gradients do not exist in inference mode; leave the InferenceMode scope first");
   const lorry::detail::ShapesOnly shapes;
+  const DestinationsScope destinations(captures == nullptr && !create_graph);
   const ModeScope recording(create_graph ? uint32_t{kGradMode} : 0u, create_graph ? 0u : uint32_t{kGradMode});
   Walk walk(roots, captures, stop_at_captures);
   for (size_t i = 0; i < roots.size(); ++i) walk.send(roots[i], std::move(gradients[i]));

@@ -1,6 +1,7 @@
 // Tensor's methods that concern gradients.
 
 #include "lorry/autograd/engine.h"
+#include "lorry/autograd/gradient_destination.h"
 #include "lorry/autograd/node.h"
 #include "lorry/autograd/recorder.h"
 #include "lorry/tensor/changes.h"
@@ -59,6 +60,24 @@ void Tensor::set_grad(const Tensor& grad) const {
   if (!m.gradient) m.gradient = make_counted<autograd::Accumulate>(*this);
   m.gradient->set_grad(grad);
 }
+
+namespace autograd {
+void set_gradient_destination(const Tensor& leaf, const Tensor& memory, std::function<void()> arrived) {
+  require<GradError>(leaf.defined() && leaf.requires_grad() && leaf.is_leaf(),
+                     "set_gradient_destination: the tensor is no leaf that requires a gradient; got {}", leaf);
+  if (memory.defined()) {
+    require<ShapeError>(memory.sizes() == leaf.sizes() && memory.is_contiguous(),
+                        "set_gradient_destination: the memory is not as its leaf; got {}; expected contiguous, as {}",
+                        memory, leaf);
+    require<DTypeError>(memory.dtype() == leaf.dtype(),
+                        "set_gradient_destination: the memory has another dtype than its leaf; got {}, {}", memory,
+                        leaf);
+    require<DeviceError>(memory.device() == leaf.device(),
+                         "set_gradient_destination: the memory is on another device; got {}, {}", memory, leaf);
+  }
+  meta(leaf).gradient->set_destination(memory, std::move(arrived));
+}
+}  // namespace autograd
 
 std::string Tensor::grad_fn() const {
   if (!requires_grad()) return "";

@@ -91,7 +91,17 @@ std::vector<Node::Retained> Node::run_hooks(std::vector<Tensor>& grads) {
 std::vector<Tensor> Accumulate::apply(std::vector<Tensor> grads) {
   Tensor& g = grads[0];
   if (!g.defined()) return {};
-  const std::scoped_lock lock(mutex_);
+  std::function<void()> arrived;
+  {
+    const std::scoped_lock lock(mutex_);
+    add(g);
+    arrived = arrived_;
+  }
+  if (arrived) arrived();
+  return {};
+}
+
+void Accumulate::add(const Tensor& g) {
   if (grad_.defined()) {
     // A recorded sum keeps the graph of gradients; otherwise the sum is taken in place.
     if (mode(kGradMode)) {
@@ -99,11 +109,32 @@ std::vector<Tensor> Accumulate::apply(std::vector<Tensor> grads) {
     } else {
       grad_.add_(g);
     }
-    return {};
+    return;
+  }
+  is_taken_ = false;
+  if (destination_.defined() && !mode(kGradMode)) {
+    if (g.node() != destination_.node()) destination_.copy_(g);
+    return put(destination_);
   }
   const bool sole = g.node_ptr()->users() == 1 && g.storage().users() == 1 && g.is_contiguous();
   put(sole ? g : g.clone());  // never shared: the next backward adds into it
-  return {};
+}
+
+void Accumulate::set_destination(const Tensor& memory, std::function<void()> arrived) {
+  const std::scoped_lock lock(mutex_);
+  destination_ = memory, arrived_ = std::move(arrived), is_taken_ = false;
+}
+
+Tensor Accumulate::take_destination() {
+  const std::scoped_lock lock(mutex_);
+  if (grad_.defined() || !destination_.defined() || is_taken_) return {};
+  is_taken_ = true;
+  return destination_;
+}
+
+bool Accumulate::adds_into(const Tensor& x) const {
+  const std::scoped_lock lock(mutex_);
+  return is_taken_ && x.node() == destination_.node();
 }
 
 Tensor Accumulate::grad() const {
@@ -113,6 +144,7 @@ Tensor Accumulate::grad() const {
 
 void Accumulate::set_grad(const Tensor& grad) {
   const std::scoped_lock lock(mutex_);
+  is_taken_ = false;
   put(grad);
 }
 
@@ -130,6 +162,10 @@ void Accumulate::follow(const Tensor& leaf) {
   outputs.assign(1, {leaf.sizes(), leaf.dtype(), leaf.device()});
   storage_ = leaf.storage().id();
   leaf_ = leaf.node();
+  const std::scoped_lock lock(mutex_);
+  const bool fits = destination_.defined() && destination_.sizes() == leaf.sizes() &&
+                    destination_.dtype() == leaf.dtype() && destination_.device() == leaf.device();
+  if (!fits) destination_ = {}, arrived_ = {};
 }
 
 Accumulate::~Accumulate() {

@@ -38,6 +38,8 @@ class Node : public Counted {
   /// One gradient for every edge, undefined for none.
   virtual std::vector<Tensor> apply(std::vector<Tensor> grads) = 0;
   virtual const char* name() const = 0;
+  /// Whether a sum of gradients of its output may go on in this memory, although somebody else holds it too.
+  virtual bool adds_into(const Tensor&) const { return false; }
   /// Frees the tensors saved for apply. Another thread's apply then throws GradError.
   virtual void release() {}
   /// Adds the storages of the tensors that it saved.
@@ -99,14 +101,24 @@ class Accumulate final : public Node {
   void set_grad(const Tensor& grad);
   /// Called when the leaf got other data.
   void follow(const Tensor& leaf);
+
+  /// Where the gradient is to lie, and what is called when it is there (gradient_destination.h).
+  void set_destination(const Tensor& memory, std::function<void()> arrived);
+  /// That memory, for a rule that computes the gradient: once, while there is no gradient. Undefined otherwise.
+  Tensor take_destination();
+  bool adds_into(const Tensor& x) const override;
   /// changes() when the gradient was last replaced; 0: never.
   uint64_t changed() const { return changed_.load(std::memory_order_relaxed); }
 
  private:
+  void add(const Tensor& g);
   void put(const Tensor& grad);
 
   mutable std::mutex mutex_;
   Tensor grad_;
+  Tensor destination_;
+  bool is_taken_ = false;  ///< a rule computes into the destination
+  std::function<void()> arrived_;
   std::atomic<uint64_t> changed_{0};
   std::atomic<uint64_t> storage_;    ///< id of the leaf's
   std::atomic<const void*> leaf_{};  ///< the leaf's node, for listeners that hear of its gradients

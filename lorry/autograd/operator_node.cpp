@@ -1,5 +1,6 @@
 #include "lorry/autograd/operator_node.h"
 
+#include "lorry/autograd/engine.h"
 #include "lorry/autograd/grad_mode.h"
 #include "lorry/base/span.h"
 #include "lorry/device/fence.h"
@@ -91,6 +92,12 @@ Tensor Call::unpack(const std::vector<Saved>& saved, int i, const char* which) c
   if (!s.is_saved() && (which[0] == 'o' || facts_[static_cast<size_t>(i)].defined))
     raise("{} backward: its rule reads {} {}, which it did not ask to save", lorry::name(op_), which, i);
   return s.unpack(*owner_, lorry::name(op_), which, i);
+}
+
+Tensor Call::destination(int i) const {
+  if (!t_destinations) return {};
+  auto* const leaf = dynamic_cast<Accumulate*>(owner_->edges[static_cast<size_t>(i)].node.get());
+  return leaf != nullptr ? leaf->take_destination() : Tensor();
 }
 
 void Call::release() {

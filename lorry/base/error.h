@@ -72,6 +72,10 @@ class CompileError : public Error {
 class CaptureError : public Error {
   using Error::Error;
 };
+/// Another process of a group has failed, does not come, or makes another call; or what connects them has failed.
+class ParallelError : public Error {
+  using Error::Error;
+};
 /// An error reported by the CUDA driver or one of its libraries.
 class CudaError : public Error {
   using Error::Error;

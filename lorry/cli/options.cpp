@@ -221,11 +221,17 @@ void add_train(CLI::App& app, TrainOptions& o) {
       ->needs(compile);
   app.add_flag("--replay", o.replay,
                "Capture one step and replay it: the same numbers, without the host's work for each operator");
+  app.add_option("--devices", o.devices,
+                 "Train on N GPUs of this machine, or with --device cpu in N processes, started by mpirun; each takes "
+                 "an equal part of every batch")
+      ->capture_default_str()
+      ->check(whole(1, 1024))
+      ->type_name("N");
   app.add_flag("--forecast", o.forecast,
                "Train nothing: print how much memory a step of this model and batch takes, layer by layer, and whether "
                "the device has it");
   app.callback([&app, resume, settings] {
-    for (const char* other : {"--resume", "--compile", "--replay"})  // whose steps take other memory
+    for (const char* other : {"--resume", "--compile", "--replay", "--devices"})  // whose steps take other memory
       if (app.count("--forecast") && app.count(other)) throw CLI::ExcludesError("--forecast", other);
     if (resume->count() == 0 && app.count("--forecast") == 0 && app.count("--text") == 0)
       throw CLI::RequiredError("--text");

@@ -61,6 +61,7 @@ struct TrainOptions {
   std::optional<double> max_seconds;  ///< time limit of the run, if its steps are not given
   std::string out = "run", resume;
   bool compile = false, epilogues = false, replay = false;
+  int64_t devices = 1;           ///< processes to start, each with a device
   bool forecast = false;         ///< train nothing; print the memory of a step
   int64_t checkpoint_every = 0;  ///< 0: with each validation; always at the end and when interrupted
 };

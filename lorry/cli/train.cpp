@@ -10,6 +10,7 @@
 #include "lorry/cli/commands.h"
 #include "lorry/cli/forecast.h"
 #include "lorry/cli/interrupt.h"
+#include "lorry/cli/lead.h"
 #include "lorry/cli/metrics.h"
 #include "lorry/cli/output.h"
 #include "lorry/cli/progress.h"
@@ -20,6 +21,7 @@
 #include "lorry/cli/time_plan.h"
 #include "lorry/cli/trainer.h"
 #include "lorry/io/lock.h"
+#include "lorry/parallel/launch.h"
 
 namespace lorry::cli {
 namespace {
@@ -43,8 +45,11 @@ struct TimedRun {
 class Session {
  public:
   /// timed: the plan, for a run limited by time.
-  Session(Trainer& trainer, RunFolder folder, const TrainOptions& options, std::optional<TimedRun> timed, bool quiet)
+  /// lead: leads other processes; none if there are none.
+  Session(Trainer& trainer, RunFolder folder, const TrainOptions& options, std::optional<TimedRun> timed,
+          std::optional<Lead> lead, bool quiet)
       : trainer_(trainer),
+        lead_(std::move(lead)),
         folder_(std::move(folder)),
         metrics_(folder_.metrics(), trainer.steps_taken()),
         checkpoint_every_(options.checkpoint_every),
@@ -55,6 +60,10 @@ class Session {
 
   /// Trains to the end of the run. Returns false if a signal came first.
   bool run();
+  /// Lets the other processes end, if there are any.
+  void end() {
+    if (lead_) lead_->end();
+  }
   const RunHistory& history() const { return metrics_.history(); }
   /// Whether the validation loss at the current step has been measured.
   bool validated() const {
@@ -66,6 +75,8 @@ class Session {
 
  private:
   void take_step();
+  /// How many steps until something else than a step may be due.
+  int64_t steps_until_event() const;
   /// Reports how long a long run will take on this machine, after its first steps.
   void announce_time(double seconds);
   /// Records a finished step, if there is one.
@@ -86,6 +97,7 @@ class Session {
   bool stopping();
 
   Trainer& trainer_;
+  std::optional<Lead> lead_;
   RunFolder folder_;
   MetricsFile metrics_;
   int64_t checkpoint_every_;
@@ -97,10 +109,20 @@ class Session {
   Interrupt interrupt_;
 };
 
+int64_t Session::steps_until_event() const {
+  if (timed_) return 1;  // the plan changes with every step
+  const int64_t taken = trainer_.steps_taken(), eval_every = trainer_.settings().eval_every;
+  int64_t until = std::min(*trainer_.settings().steps - taken, eval_every - taken % eval_every);
+  if (checkpoint_every_ > 0) until = std::min(until, checkpoint_every_ - taken % checkpoint_every_);
+  return until;
+}
+
 void Session::take_step() {
+  if (lead_) lead_->before_step(trainer_, steps_until_event());
   const auto begin = Clock::now();
   std::optional<StepMetrics> done = trainer_.step();
   const double seconds = seconds_since(begin);
+  if (lead_) lead_->after_step(seconds);
   training_s_ += seconds;
   if (timed_ && timed_->plan.step_taken(timed_->now(), seconds)) {
     trainer_.set_plan(timed_->plan.steps());
@@ -204,6 +226,7 @@ bool Session::run() {
     take_step();
     stopping();  // report it before anything that takes time
     if (over()) break;
+    if (lead_ && lead_->is_under_way()) continue;  // nothing is due
     if (timed_ && timed_->plan.needs_probe()) probe();
     if (const int64_t batches = validation_due()) validate_between(batches);
     if (!stopping() && checkpoint_due()) save();
@@ -334,10 +357,19 @@ Training begin(const TrainOptions& options, Clock::time_point start) {
   return training;
 }
 
-}  // namespace
+/// A process that does what rank 0 announces.
+int run_follower(const TrainOptions& options, const parallel::ProcessGroup& group) {
+  const auto start = Clock::now();
+  const Interrupt interrupt;  // rank 0 decides when to stop
+  Training training =
+      options.resume.empty() ? begin(options, start) : resume(find_run(options.resume, "train"), options, start);
+  training.trainer->share(group);
+  follow(*training.trainer, group);
+  return 0;
+}
 
-int run_train(const TrainOptions& options, const CommonOptions& common) {
-  if (options.forecast) return run_forecast(options, common);
+/// The only process, or rank 0.
+int run_leader(const TrainOptions& options, const CommonOptions& common, const parallel::ProcessGroup& group) {
   const auto start = Clock::now();
   const bool resumed = !options.resume.empty();
   const RunFolder folder = resumed ? find_run(options.resume, "train") : RunFolder{options.out};
@@ -369,8 +401,11 @@ int run_train(const TrainOptions& options, const CommonOptions& common) {
   require_writable(common.json);  // it may be in the folder, which exists now
   if (options.replay) training.trainer->replay_steps();
   if (options.compile) training.trainer->compile_steps(options.epilogues);
-  Session session(*training.trainer, folder, options, std::move(training.timed), common.quiet);
+  std::optional<Lead> lead;
+  if (group.size() > 1) training.trainer->share(group), lead.emplace(group);
+  Session session(*training.trainer, folder, options, std::move(training.timed), std::move(lead), common.quiet);
   const bool complete = session.run();
+  session.end();
   draw_curve(folder, session.history(), session);
   require<Error>(complete, "train: interrupted after {}; everything is saved; go on with: lorry train --resume {}",
                  session.position(), folder.folder.string());
@@ -378,6 +413,24 @@ int run_train(const TrainOptions& options, const CommonOptions& common) {
     fmt::print(stderr, "--compile: steps are not one function; {}\n", why);
   report(outcome_of(*training.trainer), folder, session.history(), common.json);
   return 0;
+}
+
+}  // namespace
+
+int run_train(const TrainOptions& options, const CommonOptions& common) {
+  if (options.forecast) return run_forecast(options, common);
+  if (options.devices > 1 && parallel::launched().size == 1) start_on_devices(static_cast<int>(options.devices));
+  const parallel::ProcessGroup group = parallel::join();
+  if (group.size() == 1) return run_leader(options, common, group);
+  if (default_device().is_cuda()) set_default_device(group.device());
+  try {
+    return group.rank() == 0 ? run_leader(options, common, group) : run_follower(options, group);
+  } catch (const ParallelError&) {
+    throw;
+  } catch (const std::exception& error) {
+    group.fail(error.what());
+    throw;
+  }
 }
 
 }  // namespace lorry::cli

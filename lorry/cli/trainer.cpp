@@ -10,6 +10,7 @@
 #include "lorry/ops/ops.h"
 #include "lorry/optim/loss_scaler.h"
 #include "lorry/optim/schedule.h"
+#include "lorry/parallel/data_parallel.h"
 #include "lorry/replay/graph.h"
 
 namespace lorry::cli {
@@ -89,8 +90,13 @@ struct Trainer::Run {
   /// Returns the next batch of a step: tokens, and the tokens that follow them.
   using NextBatch = std::function<std::pair<Tensor, Tensor>()>;
 
+  /// The own part of it, if there are several ranks.
   std::pair<Tensor, Tensor> next_batch() {
-    const io::Batch batch = corpus.train_batch(settings.batch);
+    const int64_t part = ranks ? settings.batch / ranks->group().size() : settings.batch;
+    const uint64_t begin = corpus.position();
+    if (ranks) corpus.seek(begin + static_cast<uint64_t>(ranks->group().rank() * part));
+    const io::Batch batch = corpus.train_batch(part);
+    corpus.seek(begin + static_cast<uint64_t>(settings.batch));
     return {batch.x.to(device, true), batch.y.to(device, true)};
   }
 
@@ -100,6 +106,8 @@ struct Trainer::Run {
     const double share = 1.0 / static_cast<double>(settings.accumulate);
     Tensor mean;
     for (int64_t i = 0; i < settings.accumulate; ++i) {
+      std::optional<parallel::DataParallel::NoSync> no_sync;
+      if (ranks && i + 1 < settings.accumulate) no_sync.emplace(*ranks);
       const Tensor part = accumulate_batch(next, share).to(kF32).mul(share);
       mean = mean.defined() ? mean.add(part) : part;
     }
@@ -107,7 +115,8 @@ struct Trainer::Run {
   }
   Tensor accumulate_batch(const NextBatch& next, double share) {
     const auto [x, y] = next();
-    const Tensor whole = model->loss(x, y), part = share == 1 ? whole : whole.mul(share);
+    const double counts = ranks ? share * ranks->share() : share;
+    const Tensor whole = model->loss(x, y), part = counts == 1 ? whole : whole.mul(counts);
     (scaler ? scaler->scale(part) : part).backward();
     return whole.detach();
   }
@@ -126,6 +135,7 @@ struct Trainer::Run {
 
   /// Clips, steps and releases the gradients, in one pass. Returns the norm before clipping.
   Tensor update() {
+    if (ranks) ranks->finish();
     const optim::StepOptions options = step_options(settings);
     const Tensor norm =
         scaler ? scaler->step(*optimizer, options.max_norm, options.zero_grad) : optimizer->step(options);
@@ -140,7 +150,8 @@ struct Trainer::Run {
     if (replays) return replay_step();
     if (!compiled) {
       const Tensor loss = accumulate([this] { return next_batch(); });
-      return {loss, update()};
+      const Tensor norm = update();
+      return {ranks ? parallel::all_reduce(loss.to(kF32).mul(ranks->share()), ranks->group()) : loss, norm};
     }
     return (*compiled)(next_batches());
   }
@@ -209,7 +220,8 @@ struct Trainer::Run {
   std::vector<optim::NamedTensor> parameters;
   std::vector<Tensor> tensors;
   std::unique_ptr<optim::Optimizer> optimizer;
-  std::optional<optim::LossScaler> scaler;  ///< for f16
+  std::optional<optim::LossScaler> scaler;      ///< for f16
+  std::optional<parallel::DataParallel> ranks;  ///< if there are several
   std::optional<Compiled<StepFunction>> compiled;
   bool replays = false;
   int warm_steps = 3;  ///< before the capture: operators, then the recording, then the recorded step
@@ -264,6 +276,26 @@ void Trainer::compile_steps(bool epilogues) {
 
 void Trainer::replay_steps() { run_->replays = true; }
 
+void Trainer::share(const parallel::ProcessGroup& group) {
+  const TrainSettings& s = run_->settings;
+  require<ValueError>(
+      !run_->compiled && !run_->replays,
+      "train: several processes share steps that are neither compiled nor replayed; leave out --compile "
+      "and --replay, or use one device");
+  require<ValueError>(!adds_up_in_f32(s),
+                      "train: several processes do not add up gradients of 16 bits in f32; got --accumulate {} in {}; "
+                      "use --dtype f32, or --accumulate 1",
+                      s.accumulate, name(s.dtype));
+  require<ValueError>(s.batch % group.size() == 0,
+                      "train: a batch of {} cannot be split evenly over {} processes; choose a --batch that can",
+                      s.batch, group.size());
+  group.require_same("the step that a run begins with", fmt::format("{}", run_->steps_taken));
+  group.require_same("the text", fmt::format("{} bytes, {}", run_->corpus.train_bytes(), run_->corpus.fingerprint()));
+  for (const auto& [key, value] : to_config(s, {}))
+    group.require_same(key, std::visit([](const auto& x) { return fmt::format("{}", x); }, value));
+  run_->ranks.emplace(run_->parameters, group);
+}
+
 std::string Trainer::not_compiled() const {
   if (!run_->compiled) return {};
   const CompileStats stats = run_->compiled->stats();
@@ -295,6 +327,7 @@ const std::optional<LearningRatePlan>& Trainer::plan() const { return run_->plan
 
 std::optional<StepMetrics> Trainer::step() {
   Run& run = *run_;
+  if (run.ranks) run.ranks->group().note_step(run.steps_taken + 1);
   const double lr = run.lr(run.steps_taken);
   run.set_lr(lr);
   const auto [loss, norm] = run.step();

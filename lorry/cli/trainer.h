@@ -13,6 +13,7 @@
 #include "lorry/cli/metrics.h"
 #include "lorry/cli/options.h"
 #include "lorry/io/checkpoint.h"
+#include "lorry/parallel/process_group.h"
 
 namespace lorry::cli {
 
@@ -40,6 +41,10 @@ class Trainer {
   /// bit.
   /// Call it before compile_steps.
   void replay_steps();
+  /// From now on each batch is split over the ranks of the group, which all take the same steps; the numbers are those
+  /// of one process to the rounding of sums. Throws ValueError for a batch that cannot be split evenly, and for
+  /// settings that several processes cannot share; ParallelError if ranks have other settings, steps or texts.
+  void share(const parallel::ProcessGroup& group);
   /// Why steps could not be compiled as one function; empty if they were, or if no step has run.
   std::string not_compiled() const;
   int64_t steps_taken() const;

@@ -10,6 +10,7 @@
 #include "lorry/nn/gpt.h"
 #include "lorry/profile/session.h"
 #include "tests/support/on_cuda.h"
+#include "tests/support/sanitizer.h"
 
 namespace lorry {
 namespace {
@@ -137,7 +138,8 @@ TEST(Forecast, rows_are_what_each_module_holds) {
   const TrainingStep real = mlp(512)(kCPU);
   const int64_t before = memory::stats(kCPU).allocated;
   const Tensor loss = real.loss();
-  EXPECT_EQ(memory::stats(kCPU).allocated - before, f.activations);
+  const int64_t rounding = test::kAddressSanitizer ? 60 : 0;  // there blocks are as large as what was asked for
+  EXPECT_EQ(memory::stats(kCPU).allocated - before, f.activations - rounding);
 }
 
 TEST(Forecast, grows_with_the_batch_and_leaves_no_trace) {

@@ -45,12 +45,20 @@ Grads addmm_gradient(const Call& c, const Grads& grads) {
   return result;
 }
 
+/// a b, where the gradient of input i is wanted if that is known.
+Tensor product_at(const Call& c, int i, const Tensor& a, const Tensor& b) {
+  const bool fits = a.dtype() == c.dtype(i) && b.dtype() == c.dtype(i);
+  const Tensor to = fits ? c.destination(i) : Tensor();
+  return to.defined() ? mm_out(to, a, b) : mm(a, b);
+}
+
 Grads linear_gradient(const Call& c, const Grads& grads) {
   const Tensor& g = grads[0];
   const Tensor rows = g.dim() == 1 ? g.unsqueeze(0) : as_matrix(g);
   Grads result(3);
   if (c.needs(0)) result[0] = matmul(g, c.input(1));
-  if (c.needs(1)) result[1] = mm(rows.t(), c.sizes(0).size() == 1 ? c.input(0).unsqueeze(0) : as_matrix(c.input(0)));
+  if (c.needs(1))
+    result[1] = product_at(c, 1, rows.t(), c.sizes(0).size() == 1 ? c.input(0).unsqueeze(0) : as_matrix(c.input(0)));
   if (c.needs(2)) result[2] = rows.sum({0});
   return result;
 }

@@ -1,0 +1,289 @@
+// NCCL, opened when it is first needed. A communicator does not block, so that the host can give up on it; a group's
+// jobs run on a stream of their own.
+
+#include "lorry/parallel/transport.h"
+
+#ifdef LORRY_WITH_NCCL
+
+#include <cuda_runtime_api.h>
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <nccl.h>
+
+#include <chrono>
+#include <cstring>
+#include <deque>
+#include <mutex>
+#include <thread>
+
+#include "lorry/base/error.h"
+#include "lorry/device/cuda/library.h"
+#include "lorry/device/cuda/runtime.h"
+#include "lorry/device/fence.h"
+#include "lorry/device/stream.h"
+#include "lorry/parallel/member.h"
+
+namespace lorry::parallel {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// The functions of libnccl that are used.
+struct Library {
+// clang-format off
+#define LORRY_NCCL_FUNCTIONS(F) \
+  F(GetUniqueId) F(CommInitRankConfig) F(CommGetAsyncError) F(CommAbort) F(CommFinalize) F(CommDestroy) \
+  F(GetErrorString) F(GetLastError) F(GroupStart) F(GroupEnd) F(AllReduce) F(ReduceScatter) F(AllGather) F(Send) \
+  F(Recv) F(Broadcast)
+// clang-format on
+#define LORRY_MEMBER(name) decltype(&nccl##name) name = nullptr;
+  LORRY_NCCL_FUNCTIONS(LORRY_MEMBER)
+#undef LORRY_MEMBER
+  std::string why_not = {};  ///< it cannot be used
+};
+
+Library open() {
+  Library library;
+  const auto [handle, why] = cuda::open_library("libnccl.so.2");
+  if (handle == nullptr) {
+    library.why_not = why;
+    return library;
+  }
+#define LORRY_FIND(name)                                                                 \
+  library.name = reinterpret_cast<decltype(&nccl##name)>(::dlsym(handle, "nccl" #name)); \
+  if (library.name == nullptr) library.why_not = "it has no function nccl" #name;
+  LORRY_NCCL_FUNCTIONS(LORRY_FIND)
+#undef LORRY_FIND
+  return library;
+}
+const Library& nccl() {
+  static const Library library = open();
+  if (!library.why_not.empty())
+    raise<DeviceError>("tensors on GPUs of several processes need NCCL, which cannot be opened: {}; install libnccl2",
+                       library.why_not);
+  return library;
+}
+
+ncclDataType_t type_of(DType t) {
+  switch (t) {
+    case kBool:
+    case kU8:
+      return ncclUint8;
+    case kI8:
+      return ncclInt8;
+    case kI32:
+      return ncclInt32;
+    case kI64:
+      return ncclInt64;
+    case kF16:
+      return ncclFloat16;
+    case kBF16:
+      return ncclBfloat16;
+    case kF32:
+      return ncclFloat32;
+    case kF64:
+      return ncclFloat64;
+    default:
+      raise<DTypeError>("NCCL has no such type; got {}; convert it first", name(t));
+  }
+}
+ncclRedOp_t op_of(Reduction reduction) {
+  switch (reduction) {
+    case Reduction::sum:
+      return ncclSum;
+    case Reduction::product:
+      return ncclProd;
+    case Reduction::minimum:
+      return ncclMin;
+    case Reduction::maximum:
+      return ncclMax;
+  }
+  return ncclSum;
+}
+
+void check(ncclResult_t result, const char* call) {
+  if (result == ncclSuccess || result == ncclInProgress) return;
+  const char* const last = nccl().GetLastError(nullptr);
+  raise<ParallelError>("{} failed: {}{}{}", call, nccl().GetErrorString(result), last != nullptr && *last ? ": " : "",
+                       last != nullptr ? last : "");
+}
+
+class NcclPending final : public Pending {
+ public:
+  NcclPending(Device device, Member& member) : done_(device), device_(device), member_(member) {}
+  void wait() override {
+    member_.throw_if_failed();
+    done_.block(current_stream(device_));
+  }
+  bool is_done() const override { return done_.done(); }
+  const Event& done() const { return done_; }
+
+ private:
+  const Event done_;
+  const Device device_;
+  Member& member_;
+};
+
+class NcclTransport final : public Transport, private Member::Watched {
+ public:
+  NcclTransport(const Members& members, Device device) : members_(members), device_(device), stream_(device, -1) {
+    const Library& library = nccl();
+    const cuda::DeviceGuard guard(device.index);
+    ncclUniqueId id{};
+    std::string own;
+    if (members.own == 0) {
+      check(library.GetUniqueId(&id), "ncclGetUniqueId");
+      own.assign(id.internal, sizeof(id.internal));
+    }
+    const std::string key = fmt::format("the making of group {} of GPUs", members.name);
+    const std::vector<std::string> ids = members.member.exchange(key, members.ranks, std::move(own));
+    require<ParallelError>(ids.at(0).size() == sizeof(id.internal), "rank {} has sent no id of NCCL", members.ranks[0]);
+    std::memcpy(id.internal, ids[0].data(), sizeof(id.internal));
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    const std::lock_guard lock(mutex_);
+    check(library.CommInitRankConfig(&comm_, members.size(), id, members.own, &config), "ncclCommInitRankConfig");
+    wait_for_calls("ncclCommInitRankConfig");
+    members.member.watch(*this);
+  }
+  ~NcclTransport() override {
+    members_.member.unwatch(*this);
+    if (comm_ == nullptr) return;
+    const cuda::DeviceGuard guard(device_.index, std::nothrow);
+    if (members_.member.has_failed()) {
+      nccl().CommAbort(comm_);
+      return;
+    }
+    nccl().CommFinalize(comm_);
+    ncclResult_t state = ncclInProgress;
+    const Clock::time_point end = deadline();
+    while (nccl().CommGetAsyncError(comm_, &state) == ncclSuccess && state == ncclInProgress &&
+           !members_.member.has_failed() && Clock::now() < end)
+      std::this_thread::yield();
+    if (state == ncclSuccess)
+      nccl().CommDestroy(comm_);
+    else
+      nccl().CommAbort(comm_);
+  }
+
+  std::shared_ptr<Pending> begin(Job job) override {
+    members_.member.throw_if_failed();
+    const cuda::DeviceGuard guard(device_.index);
+    const Stream current = current_stream(device_);
+    const auto pending = std::make_shared<NcclPending>(device_, members_.member);
+    const std::lock_guard lock(mutex_);
+    if (comm_ == nullptr) members_.member.throw_failed();
+    fence(current, stream_);
+    check(nccl().GroupStart(), "ncclGroupStart");
+    for (const Piece& piece : job.pieces)
+      if (piece.count > 0) enqueue(job, piece);
+    check(nccl().GroupEnd(), "ncclGroupEnd");
+    wait_for_calls("ncclGroupEnd");
+    pending->done().record(stream_);
+    if (!is_capturing(current)) flights_.push_back({pending, Clock::now(), job.noted});
+    return pending;
+  }
+
+ private:
+  struct Flight {
+    std::shared_ptr<NcclPending> pending;
+    Clock::time_point begun;
+    Noted noted;
+  };
+
+  Clock::time_point deadline() const {
+    return Clock::now() +
+           std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(members_.member.timeout_s()));
+  }
+  /// Until what the last call began on the host is done.
+  void wait_for_calls(const char* call) {
+    const Clock::time_point end = deadline();
+    for (;;) {
+      ncclResult_t state = ncclSuccess;
+      check(nccl().CommGetAsyncError(comm_, &state), "ncclCommGetAsyncError");
+      check(state, call);
+      if (state == ncclSuccess) return;
+      if (members_.member.has_failed() || Clock::now() > end) break;
+      std::this_thread::yield();
+    }
+    nccl().CommAbort(comm_);
+    comm_ = nullptr;
+    members_.member.throw_if_failed();
+    raise<ParallelError>("{} of group {} is not done after {:g} s", call, members_.name, members_.member.timeout_s());
+  }
+
+  void enqueue(const Job& job, const Piece& piece) {
+    const Library& n = nccl();
+    const ncclDataType_t type = type_of(piece.dtype);
+    const auto count = static_cast<size_t>(piece.count);
+    const cudaStream_t stream = cuda::handle(stream_);
+    const int64_t part = piece.count * size_of(piece.dtype);
+    switch (job.collective) {
+      case Collective::all_reduce:
+        return check(n.AllReduce(piece.in, piece.out, count, type, op_of(job.reduction), comm_, stream),
+                     "ncclAllReduce");
+      case Collective::reduce_scatter:
+        return check(n.ReduceScatter(piece.in, piece.out, count, type, op_of(job.reduction), comm_, stream),
+                     "ncclReduceScatter");
+      case Collective::all_gather:
+        return check(n.AllGather(piece.in, piece.out, count, type, comm_, stream), "ncclAllGather");
+      case Collective::all_to_all:
+        for (int rank = 0; rank < members_.size(); ++rank) {
+          check(n.Send(static_cast<const char*>(piece.in) + rank * part, count, type, rank, comm_, stream), "ncclSend");
+          check(n.Recv(static_cast<char*>(piece.out) + rank * part, count, type, rank, comm_, stream), "ncclRecv");
+        }
+        return;
+      case Collective::broadcast:
+        return check(n.Broadcast(piece.in, piece.out, count, type, job.root, comm_, stream), "ncclBroadcast");
+      case Collective::send:
+        return check(n.Send(piece.in, count, type, job.root, comm_, stream), "ncclSend");
+      case Collective::receive:
+        return check(n.Recv(piece.out, count, type, job.root, comm_, stream), "ncclRecv");
+    }
+  }
+
+  void check_time() override {
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (!lock) return;
+    while (!flights_.empty() && flights_.front().pending->is_done()) flights_.pop_front();
+    if (flights_.empty()) return;
+    const Flight& first = flights_.front();
+    const double age = std::chrono::duration<double>(Clock::now() - first.begun).count();
+    if (age > members_.member.timeout_s()) members_.member.report_overdue(*first.noted.calls, first.noted.number);
+  }
+  void abort() noexcept override {
+    const std::lock_guard lock(mutex_);
+    if (comm_ != nullptr) nccl().CommAbort(comm_);
+    comm_ = nullptr;
+    flights_.clear();
+  }
+
+  const Members& members_;
+  const Device device_;
+  const OwnedStream stream_;
+  std::mutex mutex_;
+  ncclComm_t comm_ = nullptr;
+  std::deque<Flight> flights_;
+};
+
+}  // namespace
+
+std::unique_ptr<Transport> nccl_transport(const Members& members, Device device) {
+  return std::make_unique<NcclTransport>(members, device);
+}
+
+}  // namespace lorry::parallel
+
+#else
+
+#include "lorry/base/error.h"
+
+namespace lorry::parallel {
+
+std::unique_ptr<Transport> nccl_transport(const Members&, Device) {
+  raise<DeviceError>("tensors on GPUs of several processes need NCCL, and this build has none (nccl.h was not found)");
+}
+
+}  // namespace lorry::parallel
+
+#endif

@@ -1,0 +1,92 @@
+"""Several processes train as one: the losses of one process, whatever their number, and a clear end when one fails."""
+import os
+import re
+import signal
+import subprocess
+import time
+import unittest
+from pathlib import Path
+
+from support import LORRY, CommandTest
+
+FLAGS = ("--preset", "nano", "--batch", "4", "--context", "16", "--device", "cpu", "--threads", "1")
+
+
+def children(pid):
+    """The processes that a process has started, and those that they have."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").glob("*"):
+        for child in map(int, (task / "children").read_text().split()):
+            found += [child, *children(child)]
+    return found
+
+
+class Devices(CommandTest):
+    def train_on(self, devices, out, *arguments, **options):
+        return self.run_lorry("train", "--text", self.text, "--out", out, *FLAGS, "--devices", devices, *arguments,
+                              **options)
+
+    def assert_near(self, got, expected):
+        """Losses of two runs, of the same steps and validations."""
+        self.assertEqual([(r[0], r[1] is None) for r in got], [(r[0], r[1] is None) for r in expected])
+        for a, b in zip(got, expected):
+            self.assertAlmostEqual(a[1] or a[2], b[1] or b[2], delta=1e-5 * abs(b[1] or b[2]), msg=f"step {b[0]}")
+
+    def test_losses_are_those_of_one_process(self):
+        self.train_on(1, "one", "--steps", 20)
+        for devices in (2, 4):
+            done = self.train_on(devices, f"on{devices}", "--steps", 20)
+            self.assertIn("validation loss", done.out)
+            self.assertEqual(done.out.count("parameters"), 1, "rank 0 alone talks")
+            self.assert_near(self.losses(f"on{devices}"), self.losses("one"))
+
+    def test_gradients_add_up_over_batches(self):
+        self.train_on(1, "one", "--steps", 6, "--accumulate", 3)
+        self.train_on(2, "two", "--steps", 6, "--accumulate", 3)
+        self.assert_near(self.losses("two"), self.losses("one"))
+
+    def test_a_run_goes_on_with_another_number_of_processes(self):
+        self.train_on(1, "whole", "--steps", 16, "--eval-every", 4)
+        self.train_on(2, "run", "--steps", 16, "--eval-every", 4, "--checkpoint-every", 4)
+        self.run_lorry("train", "--resume", "run", "--steps", 24, "--device", "cpu", "--threads", 1)
+        self.run_lorry("train", "--resume", "whole", "--steps", 24, "--device", "cpu", "--threads", 1, "--devices", 2)
+        self.assert_near(self.losses("run"), self.losses("whole"))
+
+    def test_a_run_limited_by_time_ends_on_all(self):
+        done = self.train_on(2, "timed", "--max-seconds", 3)
+        self.assertIn("validation loss", done.out)
+
+    def test_the_death_of_a_process_ends_the_others_and_is_named(self):
+        command = [LORRY, "train", "--text", str(self.text), "--out", "run", *FLAGS, "--devices", "2",
+                   "--steps", "100000", "--checkpoint-every", "20", "--eval-every", "50000"]
+        process = subprocess.Popen(command, cwd=self.path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        while not (self.path / "run" / "checkpoint").exists():
+            self.assertIsNone(process.poll())
+            time.sleep(0.05)
+        ranks = {}
+        for pid in children(process.pid):
+            words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            for word in words:
+                if match := re.fullmatch(rb"OMPI_COMM_WORLD_RANK=(\d+)", word):
+                    ranks[int(match[1])] = pid
+        begin = time.monotonic()
+        os.kill(ranks[1], signal.SIGKILL)
+        error = process.communicate(timeout=60)[1].decode()
+        self.assertLess(time.monotonic() - begin, 20)
+        self.assertNotEqual(process.returncode, 0)
+        complaints = [line for line in error.splitlines() if line.startswith("lorry: ")]
+        self.assertEqual(len(complaints), 1, error)
+        self.assertIn("rank 1 has ended in step", complaints[0])
+        self.run_lorry("generate", "--checkpoint", "run", "--tokens", 4, "--device", "cpu")  # it is whole
+
+    def test_refuses_what_cannot_be_shared(self):
+        for devices, arguments, says in ((2, ("--compile",), "--compile"), (2, ("--replay",), "--replay"),
+                                         (3, (), "a batch of 4 cannot be split evenly over 3"),
+                                         (2, ("--dtype", "bf16", "--accumulate", "2"), "--accumulate 2")):
+            done = self.train_on(devices, "refused", "--steps", 2, *arguments, status=1)
+            self.assertIn(says, done.err)
+            self.assertFalse((self.path / "refused" / "checkpoint").exists())
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,96 @@
+// Trains a little with others, and lets one rank go wrong where it is told to: tests/parallel/drill_test.py.
+//   drill FAULT PHASE RANK
+// Exit status 0: all steps done; 1: an error, which is one line on standard error.
+
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <thread>
+
+#include "lorry/io/safetensors.h"
+#include "lorry/lorry.h"
+#include "lorry/parallel/data_parallel.h"
+
+namespace {
+
+using namespace lorry;
+namespace fs = std::filesystem;
+
+std::string g_fault, g_phase;
+int g_rank = 0;
+constexpr int64_t kFaultyStep = 3, kSteps = 8;
+
+/// Goes wrong if this is the phase of the fault. A rank that leaves returns true.
+bool goes_wrong(const std::string& phase, int rank) {
+  if (phase != g_phase || rank != g_rank) return false;
+  if (g_fault == "killed") raise(SIGKILL);
+  if (g_fault == "stopped") raise(SIGSTOP);
+  if (g_fault == "memory") throw OutOfMemory("empty: no memory for [1 << 40] f32; this is a drill");
+  if (g_fault == "throws") throw std::runtime_error("this is a drill");
+  if (g_fault == "sleeps") std::this_thread::sleep_for(std::chrono::hours(1));
+  return g_fault == "leaves";
+}
+
+/// What the ranks disagree in, once.
+void disagree(const parallel::ProcessGroup& world, Device device) {
+  const bool other = world.rank() == g_rank;
+  Tensor x = ones({other && g_fault == "shapes" ? 5 : 4}, {.dtype = other && g_fault == "dtypes" ? kF64 : kF32});
+  x = x.to(device);
+  if (g_fault == "seeds") world.require_same("the seed", other ? "8" : "7");
+  if (g_fault == "order" && other)
+    parallel::broadcast_(x, world);
+  else
+    parallel::all_reduce_(x, world);
+  if (g_fault == "order" && !other) parallel::broadcast_(x, world);
+  if (g_fault == "count" && !other) parallel::all_reduce_(x, world);
+}
+
+int run(const char* folder) {
+  if (goes_wrong("start-up", parallel::launched().rank)) return 0;
+  const parallel::ProcessGroup world = parallel::join();
+  const char* const where = std::getenv("LORRY_TEST_DEVICE");
+  const Device device = where != nullptr && std::string(where) == "cuda" ? world.device() : kCPU;
+  nn::Linear layer(64, 64);
+  layer.to(device);
+  parallel::DataParallel ranks(layer.named_parameters(), world);
+  optim::AdamW optimizer(layer.named_parameters(), {});
+  for (int64_t step = 0; step < kSteps; ++step) {
+    world.note_step(step);
+    const auto at = [&](const char* phase) { return step == kFaultyStep && goes_wrong(phase, world.rank()); };
+    if (at("forward")) return 0;
+    Tensor loss = layer(ones({8, 64}, {.device = device})).square().mean();
+    if (at("backward")) return 0;
+    (loss * ranks.share()).backward();
+    if (step == kFaultyStep && g_phase == "calls") disagree(world, device);
+    if (at("reduction")) return 0;
+    ranks.finish();
+    if (at("step")) return 0;
+    optimizer.step();
+    optimizer.zero_grad();
+    static_cast<void>(loss.item<float>());
+    if (step % 2 == 1 && world.rank() == 0) {
+      const fs::path file = fs::path(folder) / "model.safetensors";
+      if (at("checkpoint")) return 0;
+      io::save_safetensors(file, layer.state_dict());
+    }
+    parallel::barrier(world);
+  }
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 5) return 2;
+  g_fault = argv[1], g_phase = argv[2], g_rank = std::atoi(argv[3]);
+  try {
+    return run(argv[4]);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "lorry: %s\n", error.what());
+    return 1;
+  }
+}

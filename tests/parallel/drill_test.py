@@ -1,0 +1,123 @@
+#!/usr/bin/env python3
+"""One rank of several goes wrong, in every way and in every phase; all others must end in time, with exit status 1 and
+one sentence that names it, and the last checkpoint must be whole.
+
+    LORRY_DRILL=PROGRAM LORRY_MPIRUN="mpirun ..." drill_test.py [--ranks 2,4] [--only FAULT,PHASE...]
+
+LORRY_TEST_DEVICE=cuda gives every rank a GPU; LORRY_DRILL_SLACK is how many seconds beyond the time-out all may take.
+"""
+import argparse
+import concurrent.futures
+import os
+import re
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+TIMEOUT = 4  # seconds that ranks wait for each other
+SLACK = int(os.environ.get("LORRY_DRILL_SLACK", 8))  # until everything is over, beyond that
+PHASES = ("start-up", "forward", "backward", "reduction", "step", "checkpoint")
+FAULTS = ("killed", "stopped", "memory", "throws", "leaves", "sleeps")
+DISAGREEMENTS = ("shapes", "dtypes", "order", "count", "seeds")
+
+
+def whole(path):
+    """Whether a file of safetensors has the length that its header says."""
+    data = path.read_bytes()
+    size = struct.unpack("<Q", data[:8])[0]
+    ends = [int(x) for x in re.findall(rb'"data_offsets":\s*\[\d+,\s*(\d+)\]', data[8:8 + size])]
+    return len(data) == 8 + size + max(ends)
+
+
+def run(ranks, fault, phase, faulty):
+    """Returns what was wrong with the way in which the other ranks ended."""
+    wrong = []
+    with tempfile.TemporaryDirectory(prefix="lorry-drill-") as folder:
+        script = Path(__file__).with_name("run_rank.py")
+        command = [*os.environ["LORRY_MPIRUN"].split(), "-n", str(ranks), sys.executable, str(script), folder,
+                   os.environ["LORRY_DRILL"], fault, phase, str(faulty), folder]
+        environment = dict(os.environ, LORRY_PARALLEL_TIMEOUT=str(TIMEOUT), OMP_NUM_THREADS="1")
+        begin = time.monotonic()
+        process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        others = [r for r in range(ranks) if r != faulty]
+        status = lambda r: Path(folder, f"status.{r}")
+        while time.monotonic() - begin < TIMEOUT + SLACK and not all(status(r).exists() for r in others):
+            time.sleep(0.02)
+        seconds = time.monotonic() - begin
+        pid = Path(folder, f"pid.{faulty}")
+        if pid.exists() and not status(faulty).exists() and fault in ("stopped", "sleeps"):
+            os.kill(int(pid.read_text()), signal.SIGKILL)
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            wrong.append("the launcher does not end")
+        time.sleep(0.05)
+        for r in others:
+            if not status(r).exists():
+                wrong.append(f"rank {r} hung for {seconds:.1f} s")
+                continue
+            text = Path(folder, f"error.{r}").read_text(encoding="utf-8").strip()
+            if status(r).read_text() != "1":
+                wrong.append(f"rank {r} ended with {status(r).read_text()}")
+            lines = text.splitlines()
+            names = [f"rank {faulty}"] if phase != "calls" else [f"rank {faulty}", f"{faulty}"]
+            if len(lines) != 1 or not any(n in text for n in names):
+                wrong.append(f"rank {r} says {text!r}")
+            elif os.environ.get("LORRY_DRILL_SHOW"):
+                print(f"      rank {r}: {text}")
+        model = Path(folder, "model.safetensors")
+        if phase not in ("start-up",) and model.exists() and not whole(model):
+            wrong.append("the checkpoint is damaged")
+    return wrong, seconds
+
+
+def cases(ranks, only):
+    """(ranks, fault, phase, faulty rank) of every drill: that is the coordinator's own rank, which alone writes
+    checkpoints, and another."""
+    for fault, phase in [(f, p) for f in FAULTS for p in PHASES] + [(d, "calls") for d in DISAGREEMENTS]:
+        if not only or {fault, phase} & set(only.split(",")):
+            for faulty in (0,) if phase == "checkpoint" else (0, ranks - 1):
+                yield ranks, fault, phase, faulty
+
+
+def waits(case):
+    """Whether the ranks of a drill wait for the time-out, most of the time."""
+    return case[1] in ("stopped", "sleeps") or case[2] == "start-up"
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--ranks", default="2,4")
+    parser.add_argument("--only")
+    parser.add_argument("--jobs", type=int, default=1, help="how many drills that wait are made at once")
+    options = parser.parse_args()
+    todo = [case for ranks in options.ranks.split(",") for case in cases(int(ranks), options.only)]
+    failures = 0
+
+    def report(case, result):
+        nonlocal failures
+        ranks, fault, phase, faulty = case
+        wrong, seconds = result
+        failures += bool(wrong)
+        verdict = "FAILED" if wrong else "ok"
+        print(f"{verdict:6} {ranks} ranks, rank {faulty} {fault} in {phase}: {seconds:.1f} s",
+              *(f"\n      {w}" for w in wrong), flush=True)
+
+    for case in todo:
+        if not waits(case):
+            report(case, run(*case))
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        waiting = list(filter(waits, todo))
+        for case, result in zip(waiting, pool.map(lambda case: run(*case), waiting)):
+            report(case, result)
+    print(f"{len(todo)} drills, {failures} failed")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
