@@ -29,8 +29,8 @@ void require_no_gradients(const door::Inputs& inputs) {
 
 /// A call that computes into `out`, announced as a row of this room. in_place: these are the first inputs too.
 template <class Compute, class... A>
-void call_into(Op op, bool in_place, std::span<const Tensor> out, const door::Inputs& inputs, const Compute& compute,
-               const A&... attributes) {
+void announced_into(Op op, bool in_place, std::span<const Tensor> out, const door::Inputs& inputs,
+                    const Compute& compute, const A&... attributes) {
   const Running running(name(op));
   require_no_gradients(inputs);
   for (const Tensor& x : out) door::require_writable(x);
@@ -201,7 +201,7 @@ void in_place(std::span<const Tensor> list, const Work& work) {
 void all_reduce_list(std::span<const Tensor> list, const ProcessGroup& handle, Reduction reduction) {
   Group& group = handle.group();
   const Call call{Op::all_reduce, Collective::all_reduce, reduction};
-  call_into(
+  announced_into(
       call.op, true, list, door::Inputs(list),
       [&] {
         require_capturable(device_of(list), group);
@@ -218,7 +218,7 @@ void all_reduce_list(std::span<const Tensor> list, const ProcessGroup& handle, R
 void broadcast_list(std::span<const Tensor> list, const ProcessGroup& handle, int root) {
   Group& group = handle.group();
   const Call call{.op = Op::broadcast, .collective = Collective::broadcast, .root = root};
-  call_into(
+  announced_into(
       call.op, true, list, door::Inputs(list),
       [&] {
         require<ValueError>(root >= 0 && root < group.size(), "the root is no rank of the group; got {} of {}", root,
@@ -238,7 +238,7 @@ template <class Work, class... A>
 void into(const Call& call, const Tensor& out, const Tensor& x, const ProcessGroup& handle, int64_t out_numel,
           const Work& work, const A&... attributes) {
   Group& group = handle.group();
-  call_into(
+  announced_into(
       call.op, false, std::span(&out, 1), {&x},
       [&] {
         const Tensor both[] = {x, out};
@@ -363,7 +363,7 @@ Tensor all_to_all(const Tensor& x, const ProcessGroup& group) {
 
 void send(const Tensor& x, const ProcessGroup& handle, int to) {
   Group& group = handle.group();
-  call_into(
+  announced_into(
       Op::send, false, {}, {&x},
       [&] {
         const Call call{.op = Op::send, .collective = Collective::send, .root = peer_of(handle, to)};
@@ -377,7 +377,7 @@ void send(const Tensor& x, const ProcessGroup& handle, int to) {
 
 const Tensor& receive_(const Tensor& x, const ProcessGroup& handle, int from) {
   Group& group = handle.group();
-  call_into(
+  announced_into(
       Op::receive, true, std::span(&x, 1), {&x},
       [&] {
         const Call call{.op = Op::receive, .collective = Collective::receive, .root = peer_of(handle, from)};
@@ -391,7 +391,7 @@ const Tensor& receive_(const Tensor& x, const ProcessGroup& handle, int from) {
 }
 
 void barrier(const ProcessGroup& handle) {
-  call_into(
+  announced_into(
       Op::barrier, false, {}, std::initializer_list<door::Input>{},
       [&] {
         if (handle.size() == 1) return;
@@ -418,7 +418,7 @@ Begun begin_all_reduce(const std::vector<Tensor>& list, const ProcessGroup& hand
   Group& group = handle.group();
   const Call call{Op::all_reduce, Collective::all_reduce, reduction};
   Begun begun;
-  call_into(
+  announced_into(
       call.op, true, list, door::Inputs(list),
       [&] {
         require_capturable(device_of(list), group);

@@ -204,7 +204,7 @@ TEST_P(AnnouncedLists, are_one_call_that_is_run_again) {
   }
 }
 
-/// All rows over lists but those that have tests of their own: the step of an optimizer (tests/optim/announced_test.cpp)
+/// All rows over lists but those with tests of their own: the step of an optimizer (tests/optim/announced_test.cpp)
 /// and collectives (tests/parallel/collectives_test.cpp).
 std::vector<int> rows_over_lists() {
   std::vector<int> rows;
