@@ -25,6 +25,7 @@ std::vector<Result> memory_suite(const Filter& filter);
 std::vector<Result> operators_suite(const Filter& filter);
 std::vector<Result> optim_suite(const Filter& filter);
 std::vector<Result> overhead_suite(const Filter& filter);
+std::vector<Result> parallel_suite(const Filter& filter);
 std::vector<Result> profile_suite(const Filter& filter);
 std::vector<Result> replay_suite(const Filter& filter);
 std::vector<Result> transfers_suite(const Filter& filter);

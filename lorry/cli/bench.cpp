@@ -17,6 +17,7 @@
 #include "lorry/cli/output.h"
 #include "lorry/cli/report.h"
 #include "lorry/cli/train_suite.h"
+#include "lorry/parallel/launch.h"
 
 namespace lorry::cli {
 namespace {
@@ -41,6 +42,7 @@ void print(const Table& table, const Result& result, size_t width) {
   else if (result.ratio_to_ceiling)
     parts.push_back(fmt::format("{}, {:.3g} % of {}", quantity(1e9 * result.gb_per_s(), "B/s"),
                                 100 * *result.ratio_to_ceiling, result.suite == "transfers" ? "the link" : "a copy"));
+  if (result.suite == "parallel") parts.push_back(quantity(1e9 * result.gb_per_s(), "B/s") + " of the bus");
   if (result.difference_us)
     parts.push_back(fmt::format("{}{} ({} to {}) over {}", *result.difference_us < 0 ? "" : "+",
                                 duration_text(*result.difference_us), duration_text(*result.difference_low_us),
@@ -89,7 +91,7 @@ int run_bench(const BenchOptions& options, const CommonOptions& common) {
   std::vector<Result> all;
   CaseFilter filter(options.filter);
   for (const std::string& suite : options.suites) {
-    if (!common.quiet) fmt::print(stderr, "measuring {}\n", suite);
+    if (!common.quiet && parallel::launched().rank == 0) fmt::print(stderr, "measuring {}\n", suite);
     const std::vector<Result> results = run_suite(suite, options, std::ref(filter));
     if (options.optim_memory.report)
       print_report(results, table);
@@ -97,6 +99,7 @@ int run_bench(const BenchOptions& options, const CommonOptions& common) {
       for (const size_t width = name_width(results, 24); const Result& result : results) print(table, result, width);
     all.insert(all.end(), results.begin(), results.end());
   }
+  if (all.empty() && parallel::launched().rank > 0) return 0;  // rank 0 reports for all
   if (all.empty()) filter.refuse();
   write_json(common.json, bench::report(all));
   if (!options.plot.empty()) {

@@ -1,5 +1,6 @@
-// NCCL, opened when it is first needed. A communicator does not block, so that the host can give up on it; a group's
-// jobs run on a stream of their own.
+// NCCL, opened when it is first needed. A group's jobs run on a stream of their own. Its communicator is made by a thread
+// that is given up on after the time-out. Calls block, because those that do not take 50 us more each; if a rank fails
+// meanwhile, the watching thread aborts the communicator, and the call returns.
 
 #include "lorry/parallel/transport.h"
 
@@ -10,7 +11,9 @@
 #include <fmt/format.h>
 #include <nccl.h>
 
+#include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstring>
 #include <deque>
 #include <mutex>
@@ -139,11 +142,7 @@ class NcclTransport final : public Transport, private Member::Watched {
     const std::vector<std::string> ids = members.member.exchange(key, members.ranks, std::move(own));
     require<ParallelError>(ids.at(0).size() == sizeof(id.internal), "rank {} has sent no id of NCCL", members.ranks[0]);
     std::memcpy(id.internal, ids[0].data(), sizeof(id.internal));
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.blocking = 0;
-    const std::lock_guard lock(mutex_);
-    check(library.CommInitRankConfig(&comm_, members.size(), id, members.own, &config), "ncclCommInitRankConfig");
-    wait_for_calls("ncclCommInitRankConfig");
+    make(id);
     members.member.watch(*this);
   }
   ~NcclTransport() override {
@@ -155,61 +154,73 @@ class NcclTransport final : public Transport, private Member::Watched {
       return;
     }
     nccl().CommFinalize(comm_);
-    ncclResult_t state = ncclInProgress;
-    const Clock::time_point end = deadline();
-    while (nccl().CommGetAsyncError(comm_, &state) == ncclSuccess && state == ncclInProgress &&
-           !members_.member.has_failed() && Clock::now() < end)
-      std::this_thread::yield();
-    if (state == ncclSuccess)
-      nccl().CommDestroy(comm_);
-    else
-      nccl().CommAbort(comm_);
+    nccl().CommDestroy(comm_);
   }
 
   std::shared_ptr<Pending> begin(Job job) override {
     members_.member.throw_if_failed();
+    for (const Piece& piece : job.pieces) static_cast<void>(type_of(piece.dtype));  // throws before anything is begun
     const cuda::DeviceGuard guard(device_.index);
     const Stream current = current_stream(device_);
     const auto pending = std::make_shared<NcclPending>(device_, members_.member);
     const std::lock_guard lock(mutex_);
     if (comm_ == nullptr) members_.member.throw_failed();
     fence(current, stream_);
-    check(nccl().GroupStart(), "ncclGroupStart");
-    for (const Piece& piece : job.pieces)
-      if (piece.count > 0) enqueue(job, piece);
-    check(nccl().GroupEnd(), "ncclGroupEnd");
-    wait_for_calls("ncclGroupEnd");
+    try {
+      check(nccl().GroupStart(), "ncclGroupStart");
+      for (const Piece& piece : job.pieces)
+        if (piece.count > 0) enqueue(job, piece);
+      check(nccl().GroupEnd(), "ncclGroupEnd");
+    } catch (const ParallelError&) {
+      members_.member.throw_if_failed();  // then it was aborted
+      throw;
+    }
     pending->done().record(stream_);
     if (!is_capturing(current)) flights_.push_back({pending, Clock::now(), job.noted});
     return pending;
   }
 
  private:
+  static constexpr std::chrono::milliseconds kPatience{200};
+
   struct Flight {
     std::shared_ptr<NcclPending> pending;
     Clock::time_point begun;
     Noted noted;
   };
 
-  Clock::time_point deadline() const {
-    return Clock::now() +
-           std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(members_.member.timeout_s()));
-  }
-  /// Until what the last call began on the host is done.
-  void wait_for_calls(const char* call) {
-    const Clock::time_point end = deadline();
-    for (;;) {
-      ncclResult_t state = ncclSuccess;
-      check(nccl().CommGetAsyncError(comm_, &state), "ncclCommGetAsyncError");
-      check(state, call);
-      if (state == ncclSuccess) return;
-      if (members_.member.has_failed() || Clock::now() > end) break;
-      std::this_thread::yield();
-    }
-    nccl().CommAbort(comm_);
-    comm_ = nullptr;
-    members_.member.throw_if_failed();
-    raise<ParallelError>("{} of group {} is not done after {:g} s", call, members_.name, members_.member.timeout_s());
+  /// What a thread makes. It may outlive this.
+  struct Making {
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool is_done = false;
+    ncclComm_t comm = nullptr;
+    ncclResult_t result = ncclSuccess;
+  };
+  void make(const ncclUniqueId& id) {
+    const auto making = std::make_shared<Making>();
+    std::thread([making, id, size = members_.size(), own = members_.own, device = device_.index] {
+      ncclComm_t comm = nullptr;
+      ncclResult_t result = ncclUnhandledCudaError;
+      if (cudaSetDevice(device) == cudaSuccess) {
+        ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+        result = nccl().CommInitRankConfig(&comm, size, id, own, &config);
+      }
+      const std::lock_guard lock(making->mutex);
+      making->is_done = true, making->comm = comm, making->result = result;
+      making->changed.notify_all();
+    }).detach();
+    Member& member = members_.member;
+    const Clock::time_point end =
+        Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(member.timeout_s()));
+    std::unique_lock lock(making->mutex);
+    while (!making->is_done && !member.has_failed() && Clock::now() < end)
+      making->changed.wait_for(lock, std::chrono::milliseconds(20));
+    member.throw_if_failed();
+    require<ParallelError>(making->is_done, "NCCL has not connected the GPUs of group {} within {:g} s", members_.name,
+                           member.timeout_s());
+    check(making->result, "ncclCommInitRankConfig");
+    comm_ = making->comm;
   }
 
   void enqueue(const Job& job, const Piece& piece) {
@@ -252,17 +263,17 @@ class NcclTransport final : public Transport, private Member::Watched {
     if (age > members_.member.timeout_s()) members_.member.report_overdue(*first.noted.calls, first.noted.number);
   }
   void abort() noexcept override {
-    const std::lock_guard lock(mutex_);
-    if (comm_ != nullptr) nccl().CommAbort(comm_);
-    comm_ = nullptr;
-    flights_.clear();
+    // The program's thread may hold the lock in a call of NCCL that returns only once this aborts.
+    const std::unique_lock lock(mutex_, kPatience);
+    if (const ncclComm_t comm = comm_.exchange(nullptr)) nccl().CommAbort(comm);
+    if (lock) flights_.clear();
   }
 
   const Members& members_;
   const Device device_;
   const OwnedStream stream_;
-  std::mutex mutex_;
-  ncclComm_t comm_ = nullptr;
+  std::timed_mutex mutex_;
+  std::atomic<ncclComm_t> comm_ = nullptr;
   std::deque<Flight> flights_;
 };
 
