@@ -1,6 +1,6 @@
-// NCCL, opened when it is first needed. A group's jobs run on a stream of their own. Its communicator is made by a thread
-// that is given up on after the time-out. Calls block, because each that does not takes 50 us more. If a rank fails
-// meanwhile, the watching thread aborts the communicator, and the call returns.
+// NCCL, opened when it is first needed. A group's jobs run on a stream of their own. Its communicator is made by a
+// thread that is given up on after the time-out. Calls block, because each that does not takes 50 us more. If a rank
+// fails meanwhile, the watching thread aborts the communicator, and the call returns.
 
 #include "lorry/parallel/transport.h"
 
