@@ -19,6 +19,7 @@
 #include <mutex>
 #include <thread>
 
+#include "lorry/base/env.h"
 #include "lorry/base/error.h"
 #include "lorry/layout/dtype_enum.h"
 #include "lorry/layout/half.h"
@@ -388,7 +389,14 @@ void end_mpi(Member& member) noexcept {
   }
 }
 
-std::unique_ptr<Transport> mpi_transport(const Members& members) { return std::make_unique<MpiTransport>(members); }
+std::unique_ptr<Transport> mpi_transport(const Members& members) {
+  // Elsewhere each process would be a world of its own for MPI. srun starts MPI where it was built with PMIx.
+  const bool has_mpi = members.launcher == Launcher::mpirun || env::text("PMIX_RANK");
+  require<DeviceError>(has_mpi,
+                       "CPU tensors travel through MPI, which {} has not started; start the processes with mpirun{}",
+                       name(members.launcher), members.launcher == Launcher::srun ? ", or srun --mpi=pmix" : "");
+  return std::make_unique<MpiTransport>(members);
+}
 
 }  // namespace lorry::parallel
 

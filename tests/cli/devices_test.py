@@ -2,6 +2,7 @@
 import os
 import re
 import signal
+import socket
 import subprocess
 import time
 import unittest
@@ -78,6 +79,21 @@ class Devices(CommandTest):
         self.assertEqual(len(complaints), 1, error)
         self.assertIn("rank 1 has ended in step", complaints[0])
         self.run_lorry("generate", "--checkpoint", "run", "--tokens", 4, "--device", "cpu")  # it is whole
+
+    def test_processes_of_torchrun_find_each_other_and_need_gpus(self):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        processes = []
+        for rank in range(2):
+            environment = dict(os.environ, RANK=str(rank), WORLD_SIZE="2", LOCAL_RANK=str(rank),
+                               MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+            command = [LORRY, "train", "--text", str(self.text), "--out", f"run{rank}", *FLAGS, "--steps", "2"]
+            processes.append(subprocess.Popen(command, cwd=self.path, env=environment, stderr=subprocess.PIPE))
+        for process in processes:
+            error = process.communicate(timeout=60)[1].decode()
+            self.assertEqual(process.returncode, 1)
+            self.assertIn("CPU tensors travel through MPI, which torchrun has not started", error)
 
     def test_refuses_what_cannot_be_shared(self):
         for devices, arguments, says in ((2, ("--compile",), "--compile"), (2, ("--replay",), "--replay"),
