@@ -422,8 +422,8 @@ int run_train(const TrainOptions& options, const CommonOptions& common) {
   if (options.devices > 1 && parallel::launched().size == 1) start_on_devices(static_cast<int>(options.devices));
   const parallel::ProcessGroup group = parallel::join();
   if (group.size() == 1) return run_leader(options, common, group);
-  if (default_device().is_cuda()) set_default_device(group.device());
   try {
+    if (default_device().is_cuda()) set_default_device(group.device());
     return group.rank() == 0 ? run_leader(options, common, group) : run_follower(options, group);
   } catch (const ParallelError&) {
     throw;

@@ -137,17 +137,13 @@ Tensor flat(const Tensor& x) { return x.contiguous().view({x.numel()}); }
 
 std::shared_ptr<Pending> begin(Group& group, const Call& call, const Noted& noted, std::span<const Tensor> in,
                                std::span<const Tensor> out) {
-  const bool has_in = !in.empty();
-  const std::span<const Tensor> either = has_in ? in : out;
+  const std::span<const Tensor> either = in.empty() ? out : in;
+  const bool is_split = call.collective == Collective::reduce_scatter || call.collective == Collective::all_to_all;
   Job job{.collective = call.collective, .reduction = call.reduction, .root = call.root, .noted = noted};
-  for (size_t i = 0; i < either.size(); ++i) {
-    const Tensor& x = either[i];
-    const bool is_split = call.collective == Collective::reduce_scatter || call.collective == Collective::all_to_all;
-    job.pieces.push_back({.in = x.data_ptr(),
-                          .out = out.empty() ? nullptr : out[i].data_ptr(),
-                          .count = is_split ? x.numel() / group.size() : x.numel(),
-                          .dtype = x.dtype()});
-  }
+  for (size_t i = 0; i < either.size(); ++i)
+    job.pieces.push_back({.in = in.empty() ? Tensor() : in[i],
+                          .out = out.empty() ? Tensor() : out[i],
+                          .count = is_split ? either[i].numel() / group.size() : either[i].numel()});
   return group.transport(either[0].device()).begin(std::move(job));
 }
 
@@ -407,10 +403,8 @@ bool Begun::is_done() const { return pending_ == nullptr || pending_->is_done();
 
 void Begun::wait() {
   if (pending_ == nullptr) return;
-  const std::shared_ptr<Pending> pending = std::move(pending_);
-  pending_ = nullptr;
-  const std::vector<Tensor> list = std::move(list_);
-  list_.clear();
+  const std::shared_ptr<Pending> pending = std::exchange(pending_, nullptr);
+  const std::vector<Tensor> list = std::exchange(list_, {});
   pending->wait();
 }
 

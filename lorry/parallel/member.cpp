@@ -161,7 +161,7 @@ void Member::wait_until(std::unique_lock<std::mutex>& lock, const std::function<
     ended = changed_.wait_for(lock, patience, is_over);
   if (ended && !has_failed()) return;
   lock.unlock();
-  if (!ended) set_failed(0, fmt::format("the coordinator (rank 0) has not answered within {:g} s", timeout_s_));
+  if (!ended) set_failed(fmt::format("the coordinator (rank 0) has not answered within {:g} s", timeout_s_));
   throw_failed();
 }
 
@@ -260,12 +260,12 @@ void Member::flush(bool asks, Calls& calls) {
   send(message);
 }
 
-void Member::set_failed(int rank, std::string sentence) {
+void Member::set_failed(std::string sentence) {
   {
     const std::lock_guard lock(mutex_);
     if (has_failed()) return;
-    sentence_ = std::move(sentence), failed_rank_ = rank, failed_at_ = Clock::now();
-    has_failed_.store(true, std::memory_order_release);
+    sentence_ = std::move(sentence), failed_at_ = Clock::now();
+    has_failed_->store(true, std::memory_order_release);
   }
   changed_.notify_all();
   const std::lock_guard lock(watched_mutex_);
@@ -274,7 +274,7 @@ void Member::set_failed(int rank, std::string sentence) {
 
 void Member::handle(const Message& message) {
   if (message.kind == Kind::failed && message.numbers.size() == 1 && message.texts.size() == 1)
-    return set_failed(static_cast<int>(message.numbers[0]), message.texts[0]);
+    return set_failed(message.texts[0]);
   {
     const std::lock_guard lock(mutex_);
     if (message.kind == Kind::welcome) {
@@ -310,11 +310,12 @@ void Member::serve() {
       if (now - last_beat_ >= kBeat) send({.kind = Kind::beat, .numbers = {step_}}), last_beat_ = now;
     }
     if (ends) return;
-    if (!is_open && !has_left) set_failed(0, "rank 0, which coordinates the others, has ended");
+    if (!is_open && !has_left) set_failed("rank 0, which coordinates the others, has ended");
     if (!has_left && std::chrono::duration<double>(now - heard_).count() > timeout_s_)
-      set_failed(0, fmt::format("rank 0, which coordinates the others, has not been heard from for {:g} s: it is "
-                                "stopped, or its machine cannot be reached",
-                                timeout_s_));
+      set_failed(
+          fmt::format("rank 0, which coordinates the others, has not been heard from for {:g} s: it is "
+                      "stopped, or its machine cannot be reached",
+                      timeout_s_));
     if (!has_failed()) {
       const std::lock_guard lock(watched_mutex_);
       for (Watched* const x : watched_) x->check_time();

@@ -55,7 +55,9 @@ class Member {
   void note_step(int64_t step);
   /// Tells the others that this rank has failed.
   void fail(const std::string& why);
-  bool has_failed() const { return has_failed_.load(std::memory_order_acquire); }
+  bool has_failed() const { return has_failed_->load(std::memory_order_acquire); }
+  /// The same for threads that may outlive this.
+  std::shared_ptr<const std::atomic<bool>> failed_flag() const { return has_failed_; }
   /// Throws ParallelError if a rank has failed.
   void throw_if_failed() {
     if (has_failed()) [[unlikely]]
@@ -84,7 +86,7 @@ class Member {
   void handle(const Message& message);
   void flush(bool asks, Calls& calls);
   void send(const Message& message);
-  void set_failed(int rank, std::string sentence);
+  void set_failed(std::string sentence);
   void end_process_if_stuck();
   void wait_until(std::unique_lock<std::mutex>& lock, const std::function<bool()>& done, bool patient = false);
 
@@ -100,13 +102,12 @@ class Member {
   std::map<std::string, std::vector<std::string>> exchanged_;
   std::map<std::string, std::unique_ptr<Calls>> groups_;
   std::string sentence_;
-  int failed_rank_ = -1;
   Clock::time_point failed_at_{}, heard_ = Clock::now(), last_beat_{};
   std::mutex watched_mutex_;
   std::vector<Watched*> watched_;
 
   std::atomic<int64_t> step_ = -1;
-  std::atomic<bool> has_failed_ = false;
+  const std::shared_ptr<std::atomic<bool>> has_failed_ = std::make_shared<std::atomic<bool>>(false);
   std::atomic<bool> is_told_ = false;  ///< the program has been thrown the failure
   std::thread thread_;
 };

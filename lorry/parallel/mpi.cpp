@@ -104,7 +104,8 @@ class Types {
 
 // ---- the thread -----------------------------------------------------------------------------------------------------
 
-/// Something for the thread to do. start() begins calls of MPI that do not block, or makes one of start-up.
+/// Something for the thread to do. start() begins calls of MPI that do not block, or makes one of start-up. It refers
+/// to nothing that a program destroys when a rank has failed: the thread may be about to call it.
 struct Task {
   std::function<void(Task&)> start;
   std::vector<MPI_Request> requests = {};
@@ -126,7 +127,7 @@ class Engine {
       if (has_begun_) return;
       has_begun_ = true;
       ::on_exit(at_exit, this);
-      std::thread([this, &member] { run(member); }).detach();
+      std::thread([this, failed = member.failed_flag()] { run(*failed); }).detach();
     }
     submit([](Task&) {
       int has_mpi = 0;
@@ -179,7 +180,8 @@ class Engine {
     std::_Exit(status);
   }
 
-  void run(Member& member) {
+  /// Until a rank has failed: `failed`, which this thread may outlive the member by. No call of MPI follows then.
+  void run(const std::atomic<bool>& failed) {
     for (;;) {
       std::shared_ptr<Task> task;
       {
@@ -188,19 +190,20 @@ class Engine {
         task = std::move(waiting_.front());
         waiting_.pop_front();
       }
+      if (failed) return;
       is_inside_ = true;
+      bool is_finished = true;
       try {
         task->start(*task);
-        // After a failure its requests are never done, and no call of MPI follows.
-        if (!finish(*task, member)) {
-          is_inside_ = false;
-          return;
-        }
-        for (const auto& end : task->ends) end();
+        is_finished = finish(*task, failed);
+        if (is_finished)
+          for (const auto& end : task->ends) end();
       } catch (const std::exception& error) {
         task->error = error.what();
       }
       is_inside_ = false;
+      if (!is_finished) return;
+      task->start = nullptr;  // with the tensors that it holds
       {
         const std::lock_guard lock(mutex_);
         task->is_done = true;
@@ -210,7 +213,7 @@ class Engine {
   }
   /// Waits for the requests; false once a rank has failed. Polls as often as is worth it for what is usual here: an
   /// exchange within one machine takes microseconds, and one that waits for other ranks leaves them the processor.
-  static bool finish(Task& task, Member& member) {
+  static bool finish(Task& task, const std::atomic<bool>& failed) {
     if (task.requests.empty()) return true;
     const Clock::time_point begin = Clock::now();
     for (int64_t i = 0;; ++i) {
@@ -218,7 +221,7 @@ class Engine {
       check(MPI_Testall(static_cast<int>(task.requests.size()), task.requests.data(), &is_done, MPI_STATUSES_IGNORE),
             "MPI_Testall");
       if (is_done) return true;
-      if (i % 16 == 15 && member.has_failed()) return false;
+      if (i % 16 == 15 && failed) return false;
       const Clock::duration waited = Clock::now() - begin;
       if (waited > std::chrono::milliseconds(1))
         std::this_thread::sleep_for(std::min<Clock::duration>(waited / 16, std::chrono::milliseconds(1)));
@@ -256,105 +259,81 @@ class MpiPending final : public Pending {
   const Noted noted_;
 };
 
-class MpiTransport final : public Transport {
- public:
-  explicit MpiTransport(const Members& members) : members_(members) {
-    begin_mpi(members.member);
-    const auto made = Engine::get().submit([this](Task&) {
-      MPI_Group all = MPI_GROUP_NULL, own = MPI_GROUP_NULL;
-      check(MPI_Comm_group(MPI_COMM_WORLD, &all), "MPI_Comm_group");
-      check(MPI_Group_incl(all, members_.size(), members_.ranks.data(), &own), "MPI_Group_incl");
-      check(MPI_Comm_create_group(MPI_COMM_WORLD, own, 0, &comm_), "MPI_Comm_create_group");
-      MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
-      MPI_Group_free(&own);
-      MPI_Group_free(&all);
-    });
-    MpiPending(made, members_.member, {members_.calls, 0}).wait();
-  }
-  ~MpiTransport() override {
-    if (members_.member.has_failed()) return;
-    // The jobs before it refer to this.
-    const auto freed = Engine::get().submit([comm = comm_](Task&) mutable { MPI_Comm_free(&comm); });
-    Engine::get().wait(*freed, members_.member, members_.member.timeout_s());
-  }
+/// Begins the calls of a job, for a task.
+struct JobStart {
+  const Job job;
+  const MPI_Comm comm;
+  const int size;
 
-  std::shared_ptr<Pending> begin(Job job) override {
-    const Noted noted = job.noted;
-    const auto task = Engine::get().submit([this, job = std::move(job)](Task& own) {
-      for (const Piece& piece : job.pieces)
-        if (piece.count > 0) start(job, piece, own);
-    });
-    return std::make_shared<MpiPending>(task, members_.member, noted);
+  void operator()(Task& task) const {
+    for (const Piece& piece : job.pieces)
+      if (piece.count > 0) start(piece, task);
   }
 
  private:
-  void start(const Job& job, const Piece& piece, Task& task) {
+  void start(const Piece& piece, Task& task) const {
     switch (job.collective) {
       case Collective::all_reduce:
       case Collective::broadcast:
       case Collective::send:
       case Collective::receive:
-        for (int64_t at = 0; at < piece.count; at += kMostElements) start_range(job, piece, at, task);
+        for (int64_t at = 0; at < piece.count; at += kMostElements) start_range(piece, at, task);
         return;
       case Collective::reduce_scatter:
-        return start_reduce_scatter(job, piece, task);
+        return start_reduce_scatter(piece, task);
       case Collective::all_gather:
       case Collective::all_to_all:
-        return start_parts(job, piece, task);
+        return start_parts(piece, task);
     }
   }
+  static int count_from(const Piece& piece, int64_t at) {
+    return static_cast<int>(std::min(piece.count - at, kMostElements));
+  }
   /// Elements `at` and on of a piece that has no parts.
-  void start_range(const Job& job, const Piece& piece, int64_t at, Task& task) {
-    const int count = static_cast<int>(std::min(piece.count - at, kMostElements));
-    const MPI_Datatype type = Engine::get().types().type(piece.dtype);
-    const int64_t bytes = at * size_of(piece.dtype);
-    const char* const in = static_cast<const char*>(piece.in) + bytes;
-    char* const out = static_cast<char*>(piece.out) + bytes;
+  void start_range(const Piece& piece, int64_t at, Task& task) const {
+    const int count = count_from(piece, at);
+    const MPI_Datatype type = Engine::get().types().type(piece.dtype());
     MPI_Request& request = task.requests.emplace_back();
     if (job.collective == Collective::all_reduce)
-      check(MPI_Iallreduce(piece.in == piece.out ? MPI_IN_PLACE : in, out, count, type,
-                           Engine::get().types().op(piece.dtype, job.reduction), comm_, &request),
+      check(MPI_Iallreduce(piece.from() == piece.to() ? MPI_IN_PLACE : piece.from(at), piece.to(at), count, type,
+                           Engine::get().types().op(piece.dtype(), job.reduction), comm, &request),
             "MPI_Iallreduce");
     else if (job.collective == Collective::broadcast)
-      check(MPI_Ibcast(out, count, type, job.root, comm_, &request), "MPI_Ibcast");
+      check(MPI_Ibcast(piece.to(at), count, type, job.root, comm, &request), "MPI_Ibcast");
     else if (job.collective == Collective::send)
-      check(MPI_Isend(in, count, type, job.root, 0, comm_, &request), "MPI_Isend");
+      check(MPI_Isend(piece.from(at), count, type, job.root, 0, comm, &request), "MPI_Isend");
     else
-      check(MPI_Irecv(out, count, type, job.root, 0, comm_, &request), "MPI_Irecv");
+      check(MPI_Irecv(piece.to(at), count, type, job.root, 0, comm, &request), "MPI_Irecv");
   }
-  void start_reduce_scatter(const Job& job, const Piece& piece, Task& task) {
-    const MPI_Datatype type = Engine::get().types().type(piece.dtype);
-    const MPI_Op op = Engine::get().types().op(piece.dtype, job.reduction);
+  void start_reduce_scatter(const Piece& piece, Task& task) const {
+    const MPI_Datatype type = Engine::get().types().type(piece.dtype());
+    const MPI_Op op = Engine::get().types().op(piece.dtype(), job.reduction);
     if (piece.count <= kMostElements) {
-      check(MPI_Ireduce_scatter_block(piece.in, piece.out, static_cast<int>(piece.count), type, op, comm_,
+      check(MPI_Ireduce_scatter_block(piece.from(), piece.to(), static_cast<int>(piece.count), type, op, comm,
                                       &task.requests.emplace_back()),
             "MPI_Ireduce_scatter_block");
       return;
     }
-    for (int rank = 0; rank < members_.size(); ++rank)
-      for (int64_t at = 0; at < piece.count; at += kMostElements) {
-        const int64_t size = size_of(piece.dtype);
-        check(MPI_Ireduce(static_cast<const char*>(piece.in) + (rank * piece.count + at) * size,
-                          static_cast<char*>(piece.out) + at * size,
-                          static_cast<int>(std::min(piece.count - at, kMostElements)), type, op, rank, comm_,
-                          &task.requests.emplace_back()),
+    for (int rank = 0; rank < size; ++rank)
+      for (int64_t at = 0; at < piece.count; at += kMostElements)
+        check(MPI_Ireduce(piece.from(rank * piece.count + at), piece.to(at), count_from(piece, at), type, op, rank,
+                          comm, &task.requests.emplace_back()),
               "MPI_Ireduce");
-      }
   }
   /// A part for each rank, as one element of a type that is as large as the part.
-  void start_parts(const Job& job, const Piece& piece, Task& task) {
-    MPI_Datatype part = Engine::get().types().type(piece.dtype);
-    int count = static_cast<int>(std::min(piece.count, kMostElements));
+  void start_parts(const Piece& piece, Task& task) const {
+    MPI_Datatype part = Engine::get().types().type(piece.dtype());
+    int count = count_from(piece, 0);
     if (piece.count > kMostElements) {
-      part = large_type(part, piece.count, size_of(piece.dtype));
+      part = large_type(part, piece.count, size_of(piece.dtype()));
       count = 1;
       task.ends.push_back([part]() mutable { MPI_Type_free(&part); });
     }
     MPI_Request& request = task.requests.emplace_back();
     if (job.collective == Collective::all_gather)
-      check(MPI_Iallgather(piece.in, count, part, piece.out, count, part, comm_, &request), "MPI_Iallgather");
+      check(MPI_Iallgather(piece.from(), count, part, piece.to(), count, part, comm, &request), "MPI_Iallgather");
     else
-      check(MPI_Ialltoall(piece.in, count, part, piece.out, count, part, comm_, &request), "MPI_Ialltoall");
+      check(MPI_Ialltoall(piece.from(), count, part, piece.to(), count, part, comm, &request), "MPI_Ialltoall");
   }
   static MPI_Datatype large_type(MPI_Datatype element, int64_t count, int64_t size) {
     const int blocks = static_cast<int>(count / kMostElements), rest = static_cast<int>(count % kMostElements);
@@ -368,16 +347,41 @@ class MpiTransport final : public Transport {
     MPI_Type_free(&block);
     return whole;
   }
+};
 
+class MpiTransport final : public Transport {
+ public:
+  explicit MpiTransport(const Members& members) : members_(members) {
+    Engine::get().begin(members.member);
+    const auto made = Engine::get().submit([comm = comm_, ranks = members.ranks](Task&) {
+      MPI_Group all = MPI_GROUP_NULL, own = MPI_GROUP_NULL;
+      check(MPI_Comm_group(MPI_COMM_WORLD, &all), "MPI_Comm_group");
+      check(MPI_Group_incl(all, static_cast<int>(ranks.size()), ranks.data(), &own), "MPI_Group_incl");
+      check(MPI_Comm_create_group(MPI_COMM_WORLD, own, 0, comm.get()), "MPI_Comm_create_group");
+      MPI_Comm_set_errhandler(*comm, MPI_ERRORS_RETURN);
+      MPI_Group_free(&own);
+      MPI_Group_free(&all);
+    });
+    MpiPending(made, members_.member, {members_.calls, 0}).wait();
+  }
+  ~MpiTransport() override {
+    if (members_.member.has_failed()) return;
+    const auto freed = Engine::get().submit([comm = comm_](Task&) { MPI_Comm_free(comm.get()); });
+    Engine::get().wait(*freed, members_.member, members_.member.timeout_s());
+  }
+
+  std::shared_ptr<Pending> begin(Job job) override {
+    const Noted noted = job.noted;
+    const auto task = Engine::get().submit(JobStart{std::move(job), *comm_, members_.size()});
+    return std::make_shared<MpiPending>(task, members_.member, noted);
+  }
+
+ private:
   const Members& members_;
-  MPI_Comm comm_ = MPI_COMM_NULL;
+  const std::shared_ptr<MPI_Comm> comm_ = std::make_shared<MPI_Comm>(MPI_COMM_NULL);  ///< made by the thread
 };
 
 }  // namespace
-
-const char* why_no_mpi() { return ""; }
-
-void begin_mpi(Member& member) { Engine::get().begin(member); }
 
 void end_mpi(Member& member) noexcept {
   Engine& engine = Engine::get();
@@ -406,11 +410,11 @@ std::unique_ptr<Transport> mpi_transport(const Members& members) {
 
 namespace lorry::parallel {
 
-const char* why_no_mpi() { return "this build has no MPI (libopenmpi-dev was not installed)"; }
-void begin_mpi(Member&) { raise<DeviceError>("{}", why_no_mpi()); }
 void end_mpi(Member&) noexcept {}
 std::unique_ptr<Transport> mpi_transport(const Members&) {
-  raise<DeviceError>("CPU tensors of several processes need Open MPI, and {}", why_no_mpi());
+  raise<DeviceError>(
+      "CPU tensors of several processes need Open MPI, and this build has none (libopenmpi-dev was not "
+      "installed)");
 }
 
 }  // namespace lorry::parallel

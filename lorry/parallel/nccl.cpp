@@ -159,13 +159,17 @@ class NcclTransport final : public Transport, private Member::Watched {
 
   std::shared_ptr<Pending> begin(Job job) override {
     members_.member.throw_if_failed();
-    for (const Piece& piece : job.pieces) static_cast<void>(type_of(piece.dtype));  // throws before anything is begun
+    for (const Piece& piece : job.pieces) static_cast<void>(type_of(piece.dtype()));  // throws before anything is begun
     const cuda::DeviceGuard guard(device_.index);
     const Stream current = current_stream(device_);
     const auto pending = std::make_shared<NcclPending>(device_, members_.member);
     const std::lock_guard lock(mutex_);
     if (comm_ == nullptr) members_.member.throw_failed();
     fence(current, stream_);
+    if (!is_capturing(current)) {
+      flights_.push_back({pending, Event(device_), job.noted});
+      flights_.back().reached.record(stream_);
+    }
     try {
       check(nccl().GroupStart(), "ncclGroupStart");
       for (const Piece& piece : job.pieces)
@@ -176,17 +180,18 @@ class NcclTransport final : public Transport, private Member::Watched {
       throw;
     }
     pending->done().record(stream_);
-    if (!is_capturing(current)) flights_.push_back({pending, Clock::now(), job.noted});
     return pending;
   }
 
  private:
   static constexpr std::chrono::milliseconds kPatience{200};
 
+  /// A job on the GPU. Its time counts from when the GPU has come to it: what is before it may take long.
   struct Flight {
     std::shared_ptr<NcclPending> pending;
-    Clock::time_point begun;
+    Event reached;
     Noted noted;
+    Clock::time_point since = {};
   };
 
   /// What a thread makes. It may outlive this.
@@ -225,31 +230,30 @@ class NcclTransport final : public Transport, private Member::Watched {
 
   void enqueue(const Job& job, const Piece& piece) {
     const Library& n = nccl();
-    const ncclDataType_t type = type_of(piece.dtype);
+    const ncclDataType_t type = type_of(piece.dtype());
     const auto count = static_cast<size_t>(piece.count);
     const cudaStream_t stream = cuda::handle(stream_);
-    const int64_t part = piece.count * size_of(piece.dtype);
     switch (job.collective) {
       case Collective::all_reduce:
-        return check(n.AllReduce(piece.in, piece.out, count, type, op_of(job.reduction), comm_, stream),
+        return check(n.AllReduce(piece.from(), piece.to(), count, type, op_of(job.reduction), comm_, stream),
                      "ncclAllReduce");
       case Collective::reduce_scatter:
-        return check(n.ReduceScatter(piece.in, piece.out, count, type, op_of(job.reduction), comm_, stream),
+        return check(n.ReduceScatter(piece.from(), piece.to(), count, type, op_of(job.reduction), comm_, stream),
                      "ncclReduceScatter");
       case Collective::all_gather:
-        return check(n.AllGather(piece.in, piece.out, count, type, comm_, stream), "ncclAllGather");
+        return check(n.AllGather(piece.from(), piece.to(), count, type, comm_, stream), "ncclAllGather");
       case Collective::all_to_all:
         for (int rank = 0; rank < members_.size(); ++rank) {
-          check(n.Send(static_cast<const char*>(piece.in) + rank * part, count, type, rank, comm_, stream), "ncclSend");
-          check(n.Recv(static_cast<char*>(piece.out) + rank * part, count, type, rank, comm_, stream), "ncclRecv");
+          check(n.Send(piece.from(rank * piece.count), count, type, rank, comm_, stream), "ncclSend");
+          check(n.Recv(piece.to(rank * piece.count), count, type, rank, comm_, stream), "ncclRecv");
         }
         return;
       case Collective::broadcast:
-        return check(n.Broadcast(piece.in, piece.out, count, type, job.root, comm_, stream), "ncclBroadcast");
+        return check(n.Broadcast(piece.from(), piece.to(), count, type, job.root, comm_, stream), "ncclBroadcast");
       case Collective::send:
-        return check(n.Send(piece.in, count, type, job.root, comm_, stream), "ncclSend");
+        return check(n.Send(piece.from(), count, type, job.root, comm_, stream), "ncclSend");
       case Collective::receive:
-        return check(n.Recv(piece.out, count, type, job.root, comm_, stream), "ncclRecv");
+        return check(n.Recv(piece.to(), count, type, job.root, comm_, stream), "ncclRecv");
     }
   }
 
@@ -258,9 +262,12 @@ class NcclTransport final : public Transport, private Member::Watched {
     if (!lock) return;
     while (!flights_.empty() && flights_.front().pending->is_done()) flights_.pop_front();
     if (flights_.empty()) return;
-    const Flight& first = flights_.front();
-    const double age = std::chrono::duration<double>(Clock::now() - first.begun).count();
-    if (age > members_.member.timeout_s()) members_.member.report_overdue(*first.noted.calls, first.noted.number);
+    Flight& first = flights_.front();
+    const Clock::time_point now = Clock::now();
+    if (first.since == Clock::time_point{} && first.reached.done()) first.since = now;
+    if (first.since == Clock::time_point{}) return;
+    if (std::chrono::duration<double>(now - first.since).count() > members_.member.timeout_s())
+      members_.member.report_overdue(*first.noted.calls, first.noted.number);
   }
   void abort() noexcept override {
     // The program's thread may hold the lock in a call of NCCL that returns only once this aborts.

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <atomic>
 #include <numeric>
 
 #include "lorry/base/env.h"
@@ -25,6 +26,7 @@ constexpr const char* kTimeoutVariable = "LORRY_PARALLEL_TIMEOUT";
 struct Current {
   std::mutex mutex;
   std::weak_ptr<World> world;
+  std::atomic<bool> has_left = false;  ///< a world of several processes, which cannot begin again: MPI begins once
 };
 Current& current() {
   static Current* const current = new Current;  // groups may outlive static objects
@@ -60,7 +62,9 @@ World::World(const Launch& from, const JoinOptions& options) : launch(from), rep
 }
 
 World::~World() {
-  if (member == nullptr || std::uncaught_exceptions() > 0) return;
+  if (member == nullptr) return;
+  current().has_left = true;
+  if (std::uncaught_exceptions() > 0) return;
   member->leave();
   end_mpi(*member);
 }
@@ -135,6 +139,8 @@ ProcessGroup join(const JoinOptions& options) {
   std::shared_ptr<World> world = current().world.lock();
   if (world != nullptr)
     if (std::shared_ptr<Group> group = world->find("world")) return ProcessGroup(std::move(group));
+  if (world == nullptr && current().has_left)
+    raise_as<ValueError>("join", "this process has left the others, and cannot come back; keep a handle of the group");
   if (world == nullptr) world = std::make_shared<World>(launched(), options);
   std::vector<int> ranks(static_cast<size_t>(world->launch.size));
   std::iota(ranks.begin(), ranks.end(), 0);
@@ -154,7 +160,11 @@ Device ProcessGroup::device() const {
   const int count = device::count(DeviceType::cuda);
   if (count == 0)
     raise_as<DeviceError>("ProcessGroup", "there is no GPU for this process: {}", device::why_absent(DeviceType::cuda));
-  return Device(DeviceType::cuda, group_->world().launch.local_rank % count);
+  const Launch& launch = group_->world().launch;
+  if (launch.local_rank >= count)
+    raise_as<DeviceError>("ProcessGroup", "process {} of this machine, counted from 0, has no GPU: there {} {}",
+                          launch.local_rank, count == 1 ? "is" : "are", count);
+  return Device(DeviceType::cuda, launch.local_rank);
 }
 
 ProcessGroup ProcessGroup::subgroup(std::vector<int> ranks) const {

@@ -11,6 +11,7 @@
 #include "lorry/layout/dtype.h"
 #include "lorry/parallel/member.h"
 #include "lorry/parallel/reduction.h"
+#include "lorry/tensor/tensor.h"
 
 namespace lorry::parallel {
 
@@ -24,13 +25,23 @@ enum class Collective : uint8_t {
   receive,         ///< `out` comes from `root`
 };
 
-/// Contiguous memory. `count` is the number of elements of a rank's part; of a whole tensor where there are no parts.
+/// Contiguous tensors, the same one where a call is in place. `count` is the number of elements of a rank's part; of a
+/// whole tensor where there are no parts. A call that only sends has no `out`, one that only receives may have no `in`.
 struct Piece {
-  const void* in;
-  void* out;
+  Tensor in, out;
   int64_t count;
-  DType dtype;
+
+  DType dtype() const { return in.defined() ? in.dtype() : out.dtype(); }
+  /// The elements from `at` on; null where there is no such tensor.
+  const char* from(int64_t at = 0) const { return address(in, at); }
+  char* to(int64_t at = 0) const { return address(out, at); }
+
+ private:
+  char* address(const Tensor& x, int64_t at) const {
+    return x.defined() ? static_cast<char*>(x.data_ptr()) + at * size_of(dtype()) : nullptr;
+  }
 };
+
 /// A call as the coordinator knows it (Member::note_call).
 struct Noted {
   Member::Calls* calls = nullptr;
@@ -60,8 +71,8 @@ class Pending {
 class Transport {
  public:
   virtual ~Transport() = default;
-  /// Begins a job after the work enqueued on the current stream so far. Jobs run in order. The memory must stay until
-  /// it is done.
+  /// Begins a job after the work enqueued on the current stream so far. Jobs run in order. On a GPU the memory must
+  /// stay until it is done, for streams other than the current one.
   virtual std::shared_ptr<Pending> begin(Job job) = 0;
 };
 
@@ -76,11 +87,7 @@ struct Members {
   int size() const { return static_cast<int>(ranks.size()); }
 };
 
-/// Whether this build has Open MPI; if not, why not, as a clause.
-const char* why_no_mpi();
-/// Begins MPI in this process, if it has not begun. Throws ParallelError.
-void begin_mpi(Member& member);
-/// Ends it, if it has begun and no rank has failed.
+/// Ends MPI in this process, if it has begun and no rank has failed.
 void end_mpi(Member& member) noexcept;
 /// All members call it. Throws ParallelError, DeviceError where there is no such library.
 std::unique_ptr<Transport> mpi_transport(const Members& members);

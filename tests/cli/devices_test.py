@@ -1,4 +1,5 @@
 """Several processes train as one: the losses of one process, whatever their number, and a clear end when one fails."""
+import json
 import os
 import re
 import signal
@@ -94,6 +95,17 @@ class Devices(CommandTest):
             error = process.communicate(timeout=60)[1].decode()
             self.assertEqual(process.returncode, 1)
             self.assertIn("CPU tensors travel through MPI, which torchrun has not started", error)
+
+    def test_collectives_are_measured_by_all_and_reported_by_one(self):
+        root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
+        command = ["mpirun", *root, "--oversubscribe", "-n", "2", LORRY, "bench", "parallel", "--device", "cpu",
+                   "--threads", "1", "--filter", "1 KiB", "--json", "bench.json"]
+        subprocess.run(command, cwd=self.path, check=True, capture_output=True, timeout=120)
+        rows = json.loads((self.path / "bench.json").read_text())["results"]
+        self.assertEqual([r["case"] for r in rows], [f"{x} of 1 KiB on 2" for x in
+                                                     ("all_reduce", "all_gather", "reduce_scatter")])
+        self.assertEqual([r["bytes"] for r in rows], [1024, 512, 512])
+        self.refused("bench", "parallel", says=["mpirun"])
 
     def test_refuses_what_cannot_be_shared(self):
         for devices, arguments, says in ((2, ("--compile",), "--compile"), (2, ("--replay",), "--replay"),

@@ -32,6 +32,8 @@ def commands(text):
             words = shlex.split(line, comments=True)
             while words and re.match(r"\w+=", words[0]):  # the environment
                 words = words[1:]
+            if "lorry" in words and words[0] == "mpirun":  # which starts the command that follows
+                words = words[words.index("lorry") :]
             if words:
                 yield number, words
 

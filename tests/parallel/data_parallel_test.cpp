@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "lorry/ops/dispatch/listener.h"
 #include "tests/parallel/ranks.h"
 
 namespace lorry::parallel {
@@ -86,6 +87,9 @@ TEST_P(Buckets, training_is_that_of_one_rank) {
 }
 INSTANTIATE_TEST_SUITE_P(DataParallel, Buckets, testing::Values(1, 1000, int64_t{25} << 20));
 
+int g_copies = 0;
+void count_copies(const door::CallView& call, void*&) { g_copies += call.op == Op::copy; }
+
 TEST(DataParallel, gradients_lie_in_the_buckets_and_nothing_is_copied_for_linear_layers) {
   const auto net = new_net(7, kCPU);
   DataParallel ranks(net->named_parameters(), world());
@@ -100,8 +104,14 @@ TEST(DataParallel, gradients_lie_in_the_buckets_and_nothing_is_copied_for_linear
   const Tensor first = net->up.weight.grad(), second = net->down.weight.grad();
   EXPECT_TRUE(first.storage().id() == second.storage().id()) << "both lie in the bucket";
   for (const auto& p : net->parameters()) p.set_grad({});
-  backward();
+  {
+    constexpr door::Listener kCounter{.bit = kUserMode, .before = count_copies};
+    const door::ListenerScope listening(kCounter);
+    g_copies = 0;
+    backward();
+  }
   EXPECT_EQ(net->up.weight.grad().data_ptr(), first.data_ptr());
+  EXPECT_EQ(g_copies, 5) << "of three biases, and the weight and the bias of the norm";
 }
 
 TEST(DataParallel, accumulation_sends_once) {
