@@ -9,9 +9,6 @@
 
 namespace lorry::autograd {
 
-/// This thread is in a backward() whose gradients go to the leaves.
-inline constinit thread_local bool t_destinations = false;
-
 /// Adds the gradients of `roots`, weighted by `gradients`, into the grad of every leaf they depend on.
 /// An undefined gradient means 1, and is allowed for roots of one element only.
 /// Throws GradError, ShapeError.

@@ -28,6 +28,9 @@ struct Edge {
 
 using Hook = std::function<Tensor(const Tensor&)>;
 
+/// This thread is in a backward() whose gradients go to the leaves.
+inline constinit thread_local bool t_destinations = false;
+
 class Accumulate;
 
 class Node : public Counted {
@@ -38,6 +41,9 @@ class Node : public Counted {
   /// One gradient for every edge, undefined for none.
   virtual std::vector<Tensor> apply(std::vector<Tensor> grads) = 0;
   virtual const char* name() const = 0;
+  /// Of a leaf: memory in which its gradient is wanted (gradient_destination.h), for a rule that computes it. Given
+  /// once in each backward() whose gradients go to the leaves, while there is no gradient. Undefined if there is none.
+  virtual Tensor take_destination() { return {}; }
   /// Whether a sum of gradients of its output may go on in this memory, although somebody else holds it too.
   virtual bool adds_into(const Tensor&) const { return false; }
   /// Frees the tensors saved for apply. Another thread's apply then throws GradError.
@@ -104,8 +110,7 @@ class Accumulate final : public Node {
 
   /// Where the gradient is to lie, and what is called when it is there (gradient_destination.h).
   void set_destination(const Tensor& memory, std::function<void()> arrived);
-  /// That memory, for a rule that computes the gradient: once, while there is no gradient. Undefined otherwise.
-  Tensor take_destination();
+  Tensor take_destination() override;
   bool adds_into(const Tensor& x) const override;
   /// changes() when the gradient was last replaced; 0: never.
   uint64_t changed() const { return changed_.load(std::memory_order_relaxed); }

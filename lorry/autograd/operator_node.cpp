@@ -1,6 +1,5 @@
 #include "lorry/autograd/operator_node.h"
 
-#include "lorry/autograd/engine.h"
 #include "lorry/autograd/grad_mode.h"
 #include "lorry/base/span.h"
 #include "lorry/device/fence.h"
@@ -95,9 +94,8 @@ Tensor Call::unpack(const std::vector<Saved>& saved, int i, const char* which) c
 }
 
 Tensor Call::destination(int i) const {
-  if (!t_destinations) return {};
-  auto* const leaf = dynamic_cast<Accumulate*>(owner_->edges[static_cast<size_t>(i)].node.get());
-  return leaf != nullptr ? leaf->take_destination() : Tensor();
+  Node* const next = owner_->edges[static_cast<size_t>(i)].node.get();
+  return t_destinations && next != nullptr ? next->take_destination() : Tensor();
 }
 
 void Call::release() {

@@ -2,7 +2,7 @@
 
 // Waits of the host for a GPU. Every wait of Lorry goes through waits::around, which announces it: to a handler of
 // events, and to the rule that this thread has set (profile/sync.h), which may forbid it. Without either, a wait costs
-// three more loads, and code that does not wait costs nothing.
+// four more loads, and code that does not wait costs nothing.
 //
 //   waits::around("the host waited for a stream", [&] { cudaStreamSynchronize(...); });
 //
@@ -80,8 +80,13 @@ class Reason {
 /// Who hears of every wait when it is over, beside the handler of events: a profiler. Called on the thread that waited.
 using Observer = void (*)(const events::Event& wait) noexcept;
 
+/// What is asked after each wait, on the thread that waited: it throws if what was waited for did not come, such as
+/// what another process was to send. Not after waits that must not fail.
+using Check = void (*)();
+
 namespace detail {
 inline constinit std::atomic<Observer> g_observer{nullptr};
+inline constinit std::atomic<Check> g_check{nullptr};
 
 /// Announces a wait for its lifetime.
 class Announced {
@@ -112,15 +117,22 @@ inline bool heard() {
 /// Sets the observer; null removes it.
 inline void set_observer(Observer observer) noexcept { detail::g_observer.store(observer, std::memory_order_release); }
 
+/// Sets the check; null removes it.
+inline void set_check(Check check) noexcept { detail::g_check.store(check, std::memory_order_release); }
+
 /// Calls wait(), and announces that: under Policy::warn a warning before it; afterwards, also if it throws, an event
 /// with the time that it took. Under Policy::forbid throws SynchronisationError before the wait, unless it is of a kind
 /// that is not forbidden: Wait::asked (by default), Wait::setup and Wait::memory.
 template <class F>
 void around(const char* text, F&& wait) {
-  if (!heard()) [[likely]]
-    return std::forward<F>(wait)();
-  const detail::Announced announced(text, false);
-  std::forward<F>(wait)();
+  if (!heard()) [[likely]] {
+    std::forward<F>(wait)();
+  } else {
+    const detail::Announced announced(text, false);
+    std::forward<F>(wait)();
+  }
+  if (const Check check = detail::g_check.load(std::memory_order_acquire)) [[unlikely]]
+    check();
 }
 
 /// The same for a wait that must not fail, such as one before memory is freed: under Policy::forbid it is announced as

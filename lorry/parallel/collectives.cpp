@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 
 #include "lorry/device/capture.h"
 #include "lorry/ops/copy.h"
@@ -27,25 +26,14 @@ void require_no_gradients(const door::Inputs& inputs) {
   raise<GradError>("a collective has no gradient, and a tensor needs one; call it under NoGrad, or on detach()");
 }
 
-/// A call that computes into `out`, announced as a row of this room. in_place: these are the first inputs too.
+/// A call of this room that computes into `out`. in_place: these are the first inputs too.
 template <class Compute, class... A>
-void announced_into(Op op, bool in_place, std::span<const Tensor> out, const door::Inputs& inputs,
-                    const Compute& compute, const A&... attributes) {
+void collective(Op op, bool in_place, std::span<const Tensor> out, const door::Inputs& inputs, const Compute& compute,
+                const A&... attributes) {
   const Running running(name(op));
   require_no_gradients(inputs);
   for (const Tensor& x : out) door::require_writable(x);
-  const auto written = [&] {
-    for (const Tensor& x : out) x.node()->storage->written_by(t_operator);
-  };
-  if (!door::heard(inputs)) [[likely]] {
-    compute();
-    return written();
-  }
-  const std::array<door::Attribute, sizeof...(A)> list{door::Attribute(attributes)...};
-  door::Announced announced(op, in_place, inputs, out, list, run);
-  if (!announced.replaced()) compute();
-  written();
-  announced.finish();
+  door::call_into<run>(op, in_place, out, inputs, compute, attributes...);
 }
 
 // ---- what a call is -------------------------------------------------------------------------------------------------
@@ -197,7 +185,7 @@ void in_place(std::span<const Tensor> list, const Work& work) {
 void all_reduce_list(std::span<const Tensor> list, const ProcessGroup& handle, Reduction reduction) {
   Group& group = handle.group();
   const Call call{Op::all_reduce, Collective::all_reduce, reduction};
-  announced_into(
+  collective(
       call.op, true, list, door::Inputs(list),
       [&] {
         require_capturable(device_of(list), group);
@@ -214,7 +202,7 @@ void all_reduce_list(std::span<const Tensor> list, const ProcessGroup& handle, R
 void broadcast_list(std::span<const Tensor> list, const ProcessGroup& handle, int root) {
   Group& group = handle.group();
   const Call call{.op = Op::broadcast, .collective = Collective::broadcast, .root = root};
-  announced_into(
+  collective(
       call.op, true, list, door::Inputs(list),
       [&] {
         require<ValueError>(root >= 0 && root < group.size(), "the root is no rank of the group; got {} of {}", root,
@@ -234,7 +222,7 @@ template <class Work, class... A>
 void into(const Call& call, const Tensor& out, const Tensor& x, const ProcessGroup& handle, int64_t out_numel,
           const Work& work, const A&... attributes) {
   Group& group = handle.group();
-  announced_into(
+  collective(
       call.op, false, std::span(&out, 1), {&x},
       [&] {
         const Tensor both[] = {x, out};
@@ -359,7 +347,7 @@ Tensor all_to_all(const Tensor& x, const ProcessGroup& group) {
 
 void send(const Tensor& x, const ProcessGroup& handle, int to) {
   Group& group = handle.group();
-  announced_into(
+  collective(
       Op::send, false, {}, {&x},
       [&] {
         const Call call{.op = Op::send, .collective = Collective::send, .root = peer_of(handle, to)};
@@ -373,7 +361,7 @@ void send(const Tensor& x, const ProcessGroup& handle, int to) {
 
 const Tensor& receive_(const Tensor& x, const ProcessGroup& handle, int from) {
   Group& group = handle.group();
-  announced_into(
+  collective(
       Op::receive, true, std::span(&x, 1), {&x},
       [&] {
         const Call call{.op = Op::receive, .collective = Collective::receive, .root = peer_of(handle, from)};
@@ -387,7 +375,7 @@ const Tensor& receive_(const Tensor& x, const ProcessGroup& handle, int from) {
 }
 
 void barrier(const ProcessGroup& handle) {
-  announced_into(
+  collective(
       Op::barrier, false, {}, std::initializer_list<door::Input>{},
       [&] {
         if (handle.size() == 1) return;
@@ -412,7 +400,7 @@ Begun begin_all_reduce(const std::vector<Tensor>& list, const ProcessGroup& hand
   Group& group = handle.group();
   const Call call{Op::all_reduce, Collective::all_reduce, reduction};
   Begun begun;
-  announced_into(
+  collective(
       call.op, true, list, door::Inputs(list),
       [&] {
         require_capturable(device_of(list), group);

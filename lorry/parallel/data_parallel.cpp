@@ -109,14 +109,18 @@ void DataParallel::lay_out(const std::vector<size_t>& order) {
   close();
   for (const size_t i : order_) {
     const Parameter& x = parameters_[i];
-    const Tensor place =
-        memory_[memory_of(x.tensor.dtype())].narrow(0, x.offset, x.tensor.numel()).view(x.tensor.sizes());
+    const Tensor place = place_of(x);
     if (const Tensor present = x.tensor.grad(); present.defined()) {
       place.copy_(present);
       x.tensor.set_grad(place);
     }
     autograd::set_gradient_destination(x.tensor, place, [this, i] { arrived(i); });
   }
+}
+
+Tensor DataParallel::place_of(const Parameter& x) const {
+  const auto memory = std::ranges::find(memory_, x.tensor.dtype(), &Tensor::dtype);
+  return memory->narrow(0, x.offset, x.tensor.numel()).view(x.tensor.sizes());
 }
 
 void DataParallel::arrived(size_t parameter) {
@@ -154,8 +158,7 @@ void DataParallel::finish() {
   const NoGrad no_grad;
   for (const Parameter& x : parameters_) {
     if (x.has_arrived || x.tensor.grad().defined()) continue;
-    const auto memory = std::ranges::find(memory_, x.tensor.dtype(), &Tensor::dtype);
-    const Tensor place = memory->narrow(0, x.offset, x.tensor.numel()).view(x.tensor.sizes());
+    const Tensor place = place_of(x);
     place.zero_();
     x.tensor.set_grad(place);
   }

@@ -95,6 +95,8 @@ class DataParallel {
   };
   /// Lays the gradients out in this order, bringing along those that there are.
   void lay_out(const std::vector<size_t>& order);
+  /// Where the gradient of a parameter lies.
+  Tensor place_of(const Parameter& x) const;
   void arrived(size_t parameter);
   void send_ready();
   void send(Bucket& bucket);

@@ -14,9 +14,12 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <mutex>
+#include <system_error>
 #include <thread>
 
 #include "lorry/base/error.h"
@@ -127,6 +130,53 @@ class NcclPending final : public Pending {
   Member& member_;
 };
 
+/// A job on the GPU. Its time counts from when the GPU has come to it: what is before it may take long.
+struct Flight {
+  std::shared_ptr<NcclPending> pending;
+  Event reached;
+  Noted noted;
+  Clock::time_point since = {};
+};
+
+/// A communicator, and what is under way on it.
+struct Communicator {
+  std::timed_mutex mutex;
+  std::atomic<ncclComm_t> comm = nullptr;  ///< null once it is aborted
+  std::deque<Flight> flights = {};
+};
+
+/// Threads that abort communicators.
+std::atomic<int> g_aborting = 0;
+
+/// A process that ends must not wait for them.
+void end_at_exit(int status, void*) {
+  for (int i = 0; i < 500 && g_aborting > 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  if (g_aborting == 0) return;
+  std::fflush(nullptr);
+  std::_Exit(status);
+}
+
+/// Ends what a GPU waits for. By a thread of its own: NCCL may wait for ranks that are alive, and nobody waits for
+/// that.
+void abort_in_background(std::shared_ptr<Communicator> communicator) noexcept {
+  static const int registered = ::on_exit(end_at_exit, nullptr);
+  static_cast<void>(registered);
+  ++g_aborting;
+  const auto abort = [communicator = std::move(communicator)] {
+    // The program's thread may hold the lock in a call of NCCL that returns only once this aborts.
+    constexpr std::chrono::milliseconds kPatience{200};
+    const std::unique_lock lock(communicator->mutex, kPatience);
+    if (const ncclComm_t comm = communicator->comm.exchange(nullptr)) nccl().CommAbort(comm);
+    if (lock) communicator->flights.clear();
+    --g_aborting;
+  };
+  try {
+    std::thread(abort).detach();
+  } catch (const std::system_error&) {  // no thread can be had
+    abort();
+  }
+}
+
 class NcclTransport final : public Transport, private Member::Watched {
  public:
   NcclTransport(const Members& members, Device device) : members_(members), device_(device), stream_(device, -1) {
@@ -147,14 +197,14 @@ class NcclTransport final : public Transport, private Member::Watched {
   }
   ~NcclTransport() override {
     members_.member.unwatch(*this);
-    if (comm_ == nullptr) return;
-    const cuda::DeviceGuard guard(device_.index, std::nothrow);
     if (members_.member.has_failed()) {
-      nccl().CommAbort(comm_);
+      abort();
       return;
     }
-    nccl().CommFinalize(comm_);
-    nccl().CommDestroy(comm_);
+    const cuda::DeviceGuard guard(device_.index, std::nothrow);
+    const ncclComm_t comm = communicator_->comm.exchange(nullptr);
+    nccl().CommFinalize(comm);
+    nccl().CommDestroy(comm);
   }
 
   std::shared_ptr<Pending> begin(Job job) override {
@@ -163,17 +213,18 @@ class NcclTransport final : public Transport, private Member::Watched {
     const cuda::DeviceGuard guard(device_.index);
     const Stream current = current_stream(device_);
     const auto pending = std::make_shared<NcclPending>(device_, members_.member);
-    const std::lock_guard lock(mutex_);
-    if (comm_ == nullptr) members_.member.throw_failed();
+    const std::lock_guard lock(communicator_->mutex);
+    const ncclComm_t comm = communicator_->comm;
+    if (comm == nullptr) members_.member.throw_failed();
     fence(current, stream_);
     if (!is_capturing(current)) {
-      flights_.push_back({pending, Event(device_), job.noted});
-      flights_.back().reached.record(stream_);
+      communicator_->flights.push_back({pending, Event(device_), job.noted});
+      communicator_->flights.back().reached.record(stream_);
     }
     try {
       check(nccl().GroupStart(), "ncclGroupStart");
       for (const Piece& piece : job.pieces)
-        if (piece.count > 0) enqueue(job, piece);
+        if (piece.count > 0) enqueue(comm, job, piece);
       check(nccl().GroupEnd(), "ncclGroupEnd");
     } catch (const ParallelError&) {
       members_.member.throw_if_failed();  // then it was aborted
@@ -184,16 +235,6 @@ class NcclTransport final : public Transport, private Member::Watched {
   }
 
  private:
-  static constexpr std::chrono::milliseconds kPatience{200};
-
-  /// A job on the GPU. Its time counts from when the GPU has come to it: what is before it may take long.
-  struct Flight {
-    std::shared_ptr<NcclPending> pending;
-    Event reached;
-    Noted noted;
-    Clock::time_point since = {};
-  };
-
   /// What a thread makes. It may outlive this.
   struct Making {
     std::mutex mutex;
@@ -225,63 +266,57 @@ class NcclTransport final : public Transport, private Member::Watched {
     require<ParallelError>(making->is_done, "NCCL has not connected the GPUs of group {} within {:g} s", members_.name,
                            member.timeout_s());
     check(making->result, "ncclCommInitRankConfig");
-    comm_ = making->comm;
+    communicator_->comm = making->comm;
   }
 
-  void enqueue(const Job& job, const Piece& piece) {
+  void enqueue(ncclComm_t comm, const Job& job, const Piece& piece) {
     const Library& n = nccl();
     const ncclDataType_t type = type_of(piece.dtype());
     const auto count = static_cast<size_t>(piece.count);
     const cudaStream_t stream = cuda::handle(stream_);
     switch (job.collective) {
       case Collective::all_reduce:
-        return check(n.AllReduce(piece.from(), piece.to(), count, type, op_of(job.reduction), comm_, stream),
+        return check(n.AllReduce(piece.from(), piece.to(), count, type, op_of(job.reduction), comm, stream),
                      "ncclAllReduce");
       case Collective::reduce_scatter:
-        return check(n.ReduceScatter(piece.from(), piece.to(), count, type, op_of(job.reduction), comm_, stream),
+        return check(n.ReduceScatter(piece.from(), piece.to(), count, type, op_of(job.reduction), comm, stream),
                      "ncclReduceScatter");
       case Collective::all_gather:
-        return check(n.AllGather(piece.from(), piece.to(), count, type, comm_, stream), "ncclAllGather");
+        return check(n.AllGather(piece.from(), piece.to(), count, type, comm, stream), "ncclAllGather");
       case Collective::all_to_all:
         for (int rank = 0; rank < members_.size(); ++rank) {
-          check(n.Send(piece.from(rank * piece.count), count, type, rank, comm_, stream), "ncclSend");
-          check(n.Recv(piece.to(rank * piece.count), count, type, rank, comm_, stream), "ncclRecv");
+          check(n.Send(piece.from(rank * piece.count), count, type, rank, comm, stream), "ncclSend");
+          check(n.Recv(piece.to(rank * piece.count), count, type, rank, comm, stream), "ncclRecv");
         }
         return;
       case Collective::broadcast:
-        return check(n.Broadcast(piece.from(), piece.to(), count, type, job.root, comm_, stream), "ncclBroadcast");
+        return check(n.Broadcast(piece.from(), piece.to(), count, type, job.root, comm, stream), "ncclBroadcast");
       case Collective::send:
-        return check(n.Send(piece.from(), count, type, job.root, comm_, stream), "ncclSend");
+        return check(n.Send(piece.from(), count, type, job.root, comm, stream), "ncclSend");
       case Collective::receive:
-        return check(n.Recv(piece.to(), count, type, job.root, comm_, stream), "ncclRecv");
+        return check(n.Recv(piece.to(), count, type, job.root, comm, stream), "ncclRecv");
     }
   }
 
   void check_time() override {
-    const std::unique_lock lock(mutex_, std::try_to_lock);
+    const std::unique_lock lock(communicator_->mutex, std::try_to_lock);
     if (!lock) return;
-    while (!flights_.empty() && flights_.front().pending->is_done()) flights_.pop_front();
-    if (flights_.empty()) return;
-    Flight& first = flights_.front();
+    std::deque<Flight>& flights = communicator_->flights;
+    while (!flights.empty() && flights.front().pending->is_done()) flights.pop_front();
+    if (flights.empty()) return;
+    Flight& first = flights.front();
     const Clock::time_point now = Clock::now();
     if (first.since == Clock::time_point{} && first.reached.done()) first.since = now;
     if (first.since == Clock::time_point{}) return;
     if (std::chrono::duration<double>(now - first.since).count() > members_.member.timeout_s())
       members_.member.report_overdue(*first.noted.calls, first.noted.number);
   }
-  void abort() noexcept override {
-    // The program's thread may hold the lock in a call of NCCL that returns only once this aborts.
-    const std::unique_lock lock(mutex_, kPatience);
-    if (const ncclComm_t comm = comm_.exchange(nullptr)) nccl().CommAbort(comm);
-    if (lock) flights_.clear();
-  }
+  void abort() noexcept override { abort_in_background(communicator_); }
 
   const Members& members_;
   const Device device_;
   const OwnedStream stream_;
-  std::timed_mutex mutex_;
-  std::atomic<ncclComm_t> comm_ = nullptr;
-  std::deque<Flight> flights_;
+  const std::shared_ptr<Communicator> communicator_ = std::make_shared<Communicator>();
 };
 
 }  // namespace

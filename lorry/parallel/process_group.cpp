@@ -9,6 +9,7 @@
 
 #include "lorry/base/env.h"
 #include "lorry/base/error.h"
+#include "lorry/base/waits.h"
 #include "lorry/device/device.h"
 #include "lorry/parallel/group.h"
 
@@ -31,6 +32,12 @@ struct Current {
 Current& current() {
   static Current* const current = new Current;  // groups may outlive static objects
   return *current;
+}
+
+/// Of the world, for waits: a GPU that was to receive from a rank that has failed is done too, with anything.
+std::atomic<Member*> g_member = nullptr;
+void check_ranks() {
+  if (Member* const member = g_member) member->throw_if_failed();
 }
 
 double timeout_of(const JoinOptions& options) {
@@ -58,11 +65,16 @@ namespace detail {
 World::World(const Launch& from, const JoinOptions& options) : launch(from), reproducible(options.reproducible) {
   const double timeout_s = timeout_of(options);
   require_address(launch);
-  if (launch.size > 1) member = std::make_unique<Member>(launch, timeout_s);
+  if (launch.size == 1) return;
+  member = std::make_unique<Member>(launch, timeout_s);
+  g_member = member.get();
+  waits::set_check(check_ranks);
 }
 
 World::~World() {
   if (member == nullptr) return;
+  waits::set_check(nullptr);
+  g_member = nullptr;
   current().has_left = true;
   if (std::uncaught_exceptions() > 0) return;
   member->leave();

@@ -223,5 +223,18 @@ TEST(WaitKinds, all_have_a_name_a_purpose_and_a_remedy) {
   EXPECT_EQ(std::ranges::unique(names).begin(), names.end());
 }
 
+TEST_F(Waits, are_followed_by_the_check_whether_anybody_is_told_or_not) {
+  set_check([] { throw std::runtime_error("nothing came"); });
+  EXPECT_THROW(around_wait(), std::runtime_error);
+  EXPECT_EQ(told_.size(), 1u) << "the wait is told all the same";
+  const events::Handler own = events::set_handler(nullptr);
+  EXPECT_THROW(around_wait(), std::runtime_error);
+  around_noexcept("waited", [&] { wait(); });
+  set_check(nullptr);
+  around_wait();
+  events::set_handler(own);
+  EXPECT_EQ(waited_, 4);
+}
+
 }  // namespace
 }  // namespace lorry::waits

@@ -4,6 +4,7 @@
 
 #include <unistd.h>
 
+#include <cmath>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
@@ -58,6 +59,11 @@ int run(const char* folder) {
   layer.to(device);
   parallel::DataParallel ranks(layer.named_parameters(), world);
   optim::AdamW optimizer(layer.named_parameters(), {});
+  // All ranks have the same batch, so a model of its own that each trains beside it has the same loss.
+  nn::Linear alone(64, 64);
+  alone.to(device);
+  alone.load_state_dict(layer.state_dict());
+  optim::AdamW own_optimizer(alone.named_parameters(), {});
   for (int64_t step = 0; step < kSteps; ++step) {
     world.note_step(step);
     const auto at = [&](const char* phase) { return step == kFaultyStep && goes_wrong(phase, world.rank()); };
@@ -71,11 +77,25 @@ int run(const char* folder) {
     if (at("step")) return 0;
     optimizer.step();
     optimizer.zero_grad();
-    static_cast<void>(loss.item<float>());
+    const float got = loss.item<float>();
+    const Tensor own_loss = alone(ones({8, 64}, {.device = device})).square().mean();
+    own_loss.backward();
+    own_optimizer.step();
+    own_optimizer.zero_grad();
+    if (!(std::abs(got - own_loss.item<float>()) <= 1e-4f)) {
+      std::fprintf(stderr, "garbage: a loss of %g\n", static_cast<double>(got));
+      return 3;
+    }
     if (step % 2 == 1 && world.rank() == 0) {
       const fs::path file = fs::path(folder) / "model.safetensors";
       if (at("checkpoint")) return 0;
+      const Tensor expected = alone.weight.detach().cpu();
       io::save_safetensors(file, layer.state_dict());
+      const Tensor saved = io::load_safetensors(file).at("weight");
+      if (!(saved.sub(expected).abs().max().item<float>() <= 1e-4f)) {
+        std::fprintf(stderr, "garbage: saved in step %d\n", static_cast<int>(step));
+        return 3;
+      }
     }
     parallel::barrier(world);
   }

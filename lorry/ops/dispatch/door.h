@@ -202,8 +202,9 @@ const Tensor& call_in_place(Op op, const Tensor& self, const Inputs& others, Com
 }
 
 /// A call that computes into given tensors: an out= form, or a list in place, whose entries are the first of `inputs`.
-/// The caller has checked that they may be written. compute() returns nothing.
-template <class Compute, class... A>
+/// The caller has checked that they may be written. compute() returns nothing. kRun: CallView::run, for calls over
+/// lists.
+template <RunCall kRun = nullptr, class Compute, class... A>
 void call_into(Op op, bool in_place, std::span<const Tensor> out, const Inputs& inputs, Compute&& compute,
                const A&... attributes) {
   const Running running(name(op));
@@ -215,7 +216,7 @@ void call_into(Op op, bool in_place, std::span<const Tensor> out, const Inputs& 
     return written();
   }
   const std::array<Attribute, sizeof...(A)> list{attribute(attributes)...};
-  Announced announced(op, in_place, inputs, out, list);
+  Announced announced(op, in_place, inputs, out, list, kRun);
   if (!announced.replaced()) compute();
   written();
   announced.finish();
