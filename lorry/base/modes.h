@@ -16,14 +16,15 @@ enum Mode : uint32_t {
   kRunMode = 1u << 5,        ///< door::run waits for the results of the next call
   kSizesMode = 1u << 6,      ///< a recorder is told of the sizes that code outside operators reads
   kAddressMode = 1u << 7,    ///< a capture is told of the addresses that code outside operators takes
+  kAwaitMode = 1u << 8,      ///< some memory is being filled, and calls that use it wait for it first
 };
 
 /// The bits of the listeners to operator calls, in the order in which they are notified (ops/dispatch/listener.h).
-inline constexpr Mode kListenerBits[] = {kGradMode, kTraceMode, kProfileMode, kUserMode};
-inline constexpr int kListeners = 4;
-inline constexpr uint32_t kListenerModes = kGradMode | kTraceMode | kProfileMode | kUserMode | kRunMode;
+inline constexpr Mode kListenerBits[] = {kAwaitMode, kGradMode, kTraceMode, kProfileMode, kUserMode};
+inline constexpr int kListeners = 5;
+inline constexpr uint32_t kListenerModes = kAwaitMode | kGradMode | kTraceMode | kProfileMode | kUserMode | kRunMode;
 /// The bits of the listeners that also receive facts (tensor/facts.h).
-inline constexpr uint32_t kFactModes = kTraceMode | kProfileMode | kUserMode;
+inline constexpr uint32_t kFactModes = kAwaitMode | kTraceMode | kProfileMode | kUserMode;
 /// What code of Lorry outside operators switches off while it works on tensors for a call of the user's: nobody is told
 /// of its calls, nor a capture of the addresses that it takes.
 inline constexpr uint32_t kToldModes = kListenerModes | kAddressMode;

@@ -18,6 +18,9 @@ namespace {
 
 constexpr double kMostSeconds = 0.5;
 
+// What rank 0 announces: a word, a space, and what it needs.
+constexpr std::string_view kSteps = "steps", kSave = "save", kEnd = "end";
+
 /// The words of this process's command line.
 std::vector<std::string> command_line() {
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
@@ -33,24 +36,46 @@ void Lead::before_step(const Trainer& trainer, int64_t until_event) {
     const double most = seconds_ > 0 ? kMostSeconds / seconds_ : 1;
     left_ = std::clamp<int64_t>(static_cast<int64_t>(most), 1, std::max<int64_t>(until_event, 1));
     const std::optional<LearningRatePlan>& plan = trainer.plan();
-    group_.exchange(fmt::format("{} {}", left_, plan ? plan->text() : ""), true);
+    group_.exchange(fmt::format("{} {} {}", kSteps, left_, plan ? plan->text() : ""), true);
   }
   --left_;
 }
 
 void Lead::after_step(double seconds) { seconds_ = seconds; }
 
-void Lead::end() { group_.exchange("0 ", true); }
+void Lead::before_save(const std::filesystem::path& directory) {
+  group_.exchange(fmt::format("{} {}", kSave, directory.string()), true);
+}
+
+void Lead::end() { group_.exchange(fmt::format("{} ", kEnd), true); }
+
+namespace {
+
+/// Cuts the first word off.
+std::string next_word(std::string& text) {
+  const size_t space = text.find(' ');
+  std::string word = text.substr(0, space);
+  text.erase(0, space == std::string::npos ? space : space + 1);
+  return word;
+}
+
+void follow_steps(Trainer& trainer, std::string what) {
+  const int64_t steps = std::stoll(next_word(what));
+  if (!what.empty()) trainer.set_plan(LearningRatePlan::parse(what));
+  for (int64_t i = 0; i < steps; ++i) trainer.step();
+}
+
+}  // namespace
 
 void follow(Trainer& trainer, const parallel::ProcessGroup& group) {
   for (;;) {
-    const std::string words = group.exchange("", true)[0];
-    const size_t space = words.find(' ');
-    const int64_t steps = std::stoll(words.substr(0, space));
-    if (steps == 0) return;
-    if (const std::string plan = words.substr(space + 1); !plan.empty())
-      trainer.set_plan(LearningRatePlan::parse(plan));
-    for (int64_t i = 0; i < steps; ++i) trainer.step();
+    std::string what = group.exchange("", true)[0];
+    const std::string word = next_word(what);
+    if (word == kEnd) return;
+    if (word == kSave)
+      trainer.save(what);
+    else
+      follow_steps(trainer, std::move(what));
   }
 }
 

@@ -3,6 +3,7 @@
 // Several processes train as one: rank 0 decides how the run goes on, writes its files and talks; the others take the
 // steps that it announces.
 
+#include <filesystem>
 #include <string>
 
 #include "lorry/cli/trainer.h"
@@ -21,6 +22,8 @@ class Lead {
   void after_step(double seconds);
   /// Whether steps that were announced are to be taken still.
   bool is_under_way() const { return left_ > 0; }
+  /// Before a save in which the others take part.
+  void before_save(const std::filesystem::path& directory);
   /// Lets the others end.
   void end();
 
@@ -30,7 +33,7 @@ class Lead {
   double seconds_ = 0;  ///< of the last step; 0: none
 };
 
-/// Takes steps until rank 0 ends the run.
+/// Does what rank 0 announces until that ends the run.
 void follow(Trainer& trainer, const parallel::ProcessGroup& group);
 
 /// Becomes mpirun, which starts this command again as `devices` processes. Throws IoError if that fails.

@@ -227,11 +227,13 @@ void add_train(CLI::App& app, TrainOptions& o) {
       ->capture_default_str()
       ->check(whole(1, 1024))
       ->type_name("N");
+  app.add_flag("--shard", o.shard,
+               "With several processes: each steps a part of the parameters, and has only that part of the states");
   app.add_flag("--forecast", o.forecast,
                "Train nothing: print how much memory a step of this model and batch takes, layer by layer, and whether "
                "the device has it");
   app.callback([&app, resume, settings] {
-    for (const char* other : {"--resume", "--compile", "--replay", "--devices"})  // whose steps take other memory
+    for (const char* other : {"--resume", "--compile", "--replay", "--devices", "--shard"})  // whose steps take other memory
       if (app.count("--forecast") && app.count(other)) throw CLI::ExcludesError("--forecast", other);
     if (resume->count() == 0 && app.count("--forecast") == 0 && app.count("--text") == 0)
       throw CLI::RequiredError("--text");

@@ -62,6 +62,7 @@ struct TrainOptions {
   std::string out = "run", resume;
   bool compile = false, epilogues = false, replay = false;
   int64_t devices = 1;           ///< processes to start, each with a device
+  bool shard = false;            ///< each of them steps a part of the parameters
   bool forecast = false;         ///< train nothing; print the memory of a step
   int64_t checkpoint_every = 0;  ///< 0: with each validation; always at the end and when interrupted
 };

@@ -20,7 +20,7 @@ constexpr double kNoClip =
 /// Two groups: matrices, whose weights decay, and the rest.
 template <class Options>
 std::vector<optim::Group<Options>> groups(const std::vector<optim::NamedTensor>& parameters, const Options& options,
-                                          double weight_decay) {
+                                          double weight_decay, const Parts& parts) {
   std::vector<optim::Group<Options>> groups(2);
   for (auto& group : groups) group.options = options;
   if constexpr (requires { options.weight_decay; }) {
@@ -28,6 +28,7 @@ std::vector<optim::Group<Options>> groups(const std::vector<optim::NamedTensor>&
     groups[1].options.weight_decay = 0;
   }
   for (const auto& named : parameters) groups[named.second.dim() >= 2 ? 0 : 1].params.push_back(named);
+  for (auto& group : groups) group.params = parts(group.params);
   return groups;
 }
 
@@ -41,7 +42,8 @@ std::unique_ptr<nn::GPT> make_model(const TrainSettings& s, Device device) {
 }
 
 std::unique_ptr<optim::Optimizer> make_optimizer(const TrainSettings& s,
-                                                 const std::vector<optim::NamedTensor>& parameters) {
+                                                 const std::vector<optim::NamedTensor>& parameters,
+                                                 const Parts& parts) {
   const std::vector<std::string> names = optim::optimizer_names();
   require<FormatError>(std::ranges::count(names, s.optimizer) > 0, "train: unknown optimizer '{}'; expected one of {}",
                        s.optimizer, fmt::join(names, ", "));
@@ -56,7 +58,7 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const TrainSettings& s,
     if constexpr (requires { options.beta2; }) options.beta2 = kBeta2;
     if constexpr (requires { options.decoupled_weight_decay; }) options.decoupled_weight_decay = true;
     if constexpr (requires { options.dampening; }) options.momentum = kMomentum;
-    optimizer = std::make_unique<optim::OptimizerFor<Options>>(groups(parameters, options, *s.weight_decay),
+    optimizer = std::make_unique<optim::OptimizerFor<Options>>(groups(parameters, options, *s.weight_decay, parts),
                                                                optim::parse_execution(s.execution));
   });
   return optimizer;

@@ -2,6 +2,7 @@
 
 // The parts of a training run that its settings describe: model, optimizer, and what an update does.
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -14,9 +15,13 @@ namespace lorry::cli {
 /// The model of complete settings, with the initial values of their seed: the default generator is seeded with it.
 std::unique_ptr<nn::GPT> make_model(const TrainSettings& settings, Device device);
 
+/// What of some parameters an optimizer steps.
+using Parts = std::function<std::vector<optim::NamedTensor>(const std::vector<optim::NamedTensor>& parameters)>;
+
 /// Weight decay applies to matrices only, not to biases and scales of norms. Throws FormatError for an unknown name.
 std::unique_ptr<optim::Optimizer> make_optimizer(const TrainSettings& settings,
-                                                 const std::vector<optim::NamedTensor>& parameters);
+                                                 const std::vector<optim::NamedTensor>& parameters,
+                                                 const Parts& parts = std::identity());
 
 /// Whether gradients are added up in f32 tensors, which are made once and zeroed by the step: sums of many gradients
 /// need more than 16 bits.

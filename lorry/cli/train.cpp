@@ -198,9 +198,8 @@ void Session::validate_between(int64_t batches) {
 void Session::save() {
   settle();
   const auto begin = Clock::now();
-  io::Checkpoint checkpoint = trainer_.checkpoint();
-  if (timed_) checkpoint.state.schedule.merge(timed_->plan.state(timed_->now()));
-  io::save_checkpoint(folder_.checkpoint(), checkpoint);
+  if (lead_ && trainer_.is_saved_by_all()) lead_->before_save(folder_.checkpoint());
+  trainer_.save(folder_.checkpoint(), timed_ ? timed_->plan.state(timed_->now()) : io::Settings());
   if (timed_) timed_->plan.saved(seconds_since(begin));
 }
 
@@ -331,9 +330,10 @@ struct Training {
 
 /// Resumes a run, with the number of steps of the command line; without one, a run limited by time takes what is left
 /// of it.
-Training resume(const RunFolder& folder, const TrainOptions& options, Clock::time_point start) {
+Training resume(const RunFolder& folder, const TrainOptions& options, const parallel::ProcessGroup& group,
+                Clock::time_point start) {
   const io::Checkpoint checkpoint = io::load_checkpoint(folder.checkpoint());
-  Training training{std::make_unique<Trainer>(checkpoint, options.texts), {}};
+  Training training{std::make_unique<Trainer>(checkpoint, options.texts, Together{group, options.shard}), {}};
   Trainer& trainer = *training.trainer;
   const int64_t taken = trainer.steps_taken(), steps = total_steps(options, taken, *trainer.settings().steps);
   const io::Settings& schedule = checkpoint.state.schedule;
@@ -347,10 +347,10 @@ Training resume(const RunFolder& folder, const TrainOptions& options, Clock::tim
 }
 
 /// Starts a new run.
-Training begin(const TrainOptions& options, Clock::time_point start) {
+Training begin(const TrainOptions& options, const parallel::ProcessGroup& group, Clock::time_point start) {
   TrainSettings settings = options.settings;
   complete(settings, options.max_seconds.has_value());
-  Training training{std::make_unique<Trainer>(settings, options.texts), {}};
+  Training training{std::make_unique<Trainer>(settings, options.texts, Together{group, options.shard}), {}};
   if (!options.max_seconds) return training;
   training.timed = TimedRun{TimePlan(*options.max_seconds, plan_options(*training.trainer, options)), 0.0, start};
   training.trainer->set_plan(training.timed->plan.steps());
@@ -361,9 +361,8 @@ Training begin(const TrainOptions& options, Clock::time_point start) {
 int run_follower(const TrainOptions& options, const parallel::ProcessGroup& group) {
   const auto start = Clock::now();
   const Interrupt interrupt;  // rank 0 decides when to stop
-  Training training =
-      options.resume.empty() ? begin(options, start) : resume(find_run(options.resume, "train"), options, start);
-  training.trainer->share(group);
+  Training training = options.resume.empty() ? begin(options, group, start)
+                                             : resume(find_run(options.resume, "train"), options, group, start);
   follow(*training.trainer, group);
   return 0;
 }
@@ -378,7 +377,7 @@ int run_leader(const TrainOptions& options, const CommonOptions& common, const p
   if (resumed) {
     if (report_finished(folder, io::load_checkpoint(folder.checkpoint()), options, common)) return 0;
     lock.emplace(folder.lock());
-    training = resume(folder, options, start);
+    training = resume(folder, options, group, start);
   } else {
     const auto require_new = [&] {
       if (!folder.has_checkpoint()) return;
@@ -389,7 +388,7 @@ int run_leader(const TrainOptions& options, const CommonOptions& common, const p
                         folder.folder.string());
     };
     require_new();
-    training = begin(options, start);
+    training = begin(options, group, start);
     std::error_code error;
     std::filesystem::create_directories(folder.folder, error);
     require<IoError>(!error, "train: cannot make the folder '{}': {}", folder.folder.string(), error.message());
@@ -402,7 +401,7 @@ int run_leader(const TrainOptions& options, const CommonOptions& common, const p
   if (options.replay) training.trainer->replay_steps();
   if (options.compile) training.trainer->compile_steps(options.epilogues);
   std::optional<Lead> lead;
-  if (group.size() > 1) training.trainer->share(group), lead.emplace(group);
+  if (group.size() > 1) lead.emplace(group);
   Session session(*training.trainer, folder, options, std::move(training.timed), std::move(lead), common.quiet);
   const bool complete = session.run();
   session.end();

@@ -10,6 +10,7 @@
 #include "lorry/ops/ops.h"
 #include "lorry/optim/loss_scaler.h"
 #include "lorry/optim/schedule.h"
+#include "lorry/parallel/checkpoint.h"
 #include "lorry/parallel/data_parallel.h"
 #include "lorry/replay/graph.h"
 
@@ -31,6 +32,26 @@ std::vector<Tensor> tensors_of(const std::vector<optim::NamedTensor>& named) {
 }
 
 }  // namespace
+
+/// Makes the processes of a run data parallel; null for one alone.
+std::unique_ptr<parallel::DataParallel> share(const Together& together, const TrainSettings& s,
+                                              const io::Corpus& corpus,
+                                              const std::vector<optim::NamedTensor>& parameters) {
+  if (!together.group || together.group->size() == 1) return nullptr;
+  const parallel::ProcessGroup& group = *together.group;
+  require<ValueError>(!adds_up_in_f32(s),
+                      "train: several processes do not add up gradients of 16 bits in f32; got --accumulate {} in {}; "
+                      "use --dtype f32, or --accumulate 1",
+                      s.accumulate, name(s.dtype));
+  require<ValueError>(s.batch % group.size() == 0,
+                      "train: a batch of {} cannot be split evenly over {} processes; choose a --batch that can",
+                      s.batch, group.size());
+  group.require_same("the text", fmt::format("{} bytes, {}", corpus.train_bytes(), corpus.fingerprint()));
+  for (const auto& [key, value] : to_config(s, {}))
+    group.require_same(key, std::visit([](const auto& x) { return fmt::format("{}", x); }, value));
+  return std::make_unique<parallel::DataParallel>(parameters, group,
+                                                  parallel::DataParallelOptions{.shard = together.shard});
+}
 
 /// The figures of a step, while they are copied from the device.
 class Pending {
@@ -56,17 +77,29 @@ class Pending {
 };
 
 struct Trainer::Run {
-  Run(TrainSettings s, std::vector<std::string> files)
+  Run(TrainSettings s, std::vector<std::string> files, const Together& together)
       : settings(std::move(s)),
         texts(std::move(files)),
         corpus(paths(texts), settings.context, settings.seed),
         model(make_model(settings, device)),
         parameters(model->named_parameters()),
         tensors(tensors_of(parameters)),
-        optimizer(make_optimizer(settings, parameters)) {
+        ranks(share(together, settings, corpus, parameters)),
+        optimizer(make_optimizer(settings, parameters, [this](const std::vector<optim::NamedTensor>& whole) {
+          return ranks ? ranks->own_parts(whole) : whole;
+        })) {
     corpus.pin_batches(!device.is_cpu());
     if (settings.dtype == kF16) scaler.emplace(optim::LossScalerOptions{.scale = kFirstScale}, device);
     if (adds_up_in_f32(settings)) make_f32_gradients(parameters);
+  }
+
+  void require_same_step() const {
+    if (ranks) ranks->group().require_same("the step that a run begins with", fmt::format("{}", steps_taken));
+  }
+  void require_alone() const {
+    require<ValueError>(!ranks,
+                        "train: several processes share steps that are neither compiled nor replayed; leave out "
+                        "--compile and --replay, or use one device");
   }
 
   double lr(int64_t step) const {
@@ -130,17 +163,19 @@ struct Trainer::Run {
         own[at->first.substr(kScalerState.size())] = at->second;
       scaler->load_state_dict(own);
     }
-    optimizer->load_state_dict(state);
+    optimizer->load_state_dict(ranks ? ranks->own_state(state) : state);
   }
 
   /// Clips, steps and releases the gradients, in one pass. Returns the norm before clipping.
   Tensor update() {
-    if (ranks) ranks->finish();
     const optim::StepOptions options = step_options(settings);
-    const Tensor norm =
-        scaler ? scaler->step(*optimizer, options.max_norm, options.zero_grad) : optimizer->step(options);
+    const auto step = [&](const optim::StepOptions& o) {
+      return ranks ? ranks->step(*optimizer, o) : optimizer->step(o);
+    };
+    const Tensor norm = scaler ? scaler->step(step, options.max_norm, options.zero_grad) : step(options);
     if (scaler) scaler->update();
-    if (!options.zero_grad) optimizer->zero_grad();
+    if (options.zero_grad) return norm;
+    ranks ? ranks->zero_grad() : optimizer->zero_grad();
     return norm;
   }
 
@@ -219,9 +254,9 @@ struct Trainer::Run {
   std::unique_ptr<nn::GPT> model;
   std::vector<optim::NamedTensor> parameters;
   std::vector<Tensor> tensors;
+  std::unique_ptr<parallel::DataParallel> ranks;  ///< if there are several
   std::unique_ptr<optim::Optimizer> optimizer;
-  std::optional<optim::LossScaler> scaler;      ///< for f16
-  std::optional<parallel::DataParallel> ranks;  ///< if there are several
+  std::optional<optim::LossScaler> scaler;  ///< for f16
   std::optional<Compiled<StepFunction>> compiled;
   bool replays = false;
   int warm_steps = 3;  ///< before the capture: operators, then the recording, then the recorded step
@@ -232,15 +267,17 @@ struct Trainer::Run {
   std::optional<Pending> pending;
 };
 
-Trainer::Trainer(TrainSettings settings, std::vector<std::string> texts)
-    : run_(std::make_unique<Run>(std::move(settings), std::move(texts))) {}
+Trainer::Trainer(TrainSettings settings, std::vector<std::string> texts, const Together& together)
+    : run_(std::make_unique<Run>(std::move(settings), std::move(texts), together)) {
+  run_->require_same_step();
+}
 
-Trainer::Trainer(const io::Checkpoint& checkpoint, std::vector<std::string> texts) {
+Trainer::Trainer(const io::Checkpoint& checkpoint, std::vector<std::string> texts, const Together& together) {
   const bool recorded = texts.empty();
   TrainSettings settings = from_config(checkpoint.state.config, texts);
   check_against_tensors(checkpoint);
   try {
-    run_ = std::make_unique<Run>(std::move(settings), texts);
+    run_ = std::make_unique<Run>(std::move(settings), texts, together);
   } catch (const IoError& error) {
     if (!recorded) throw;
     const std::string all = texts.size() > 1 ? fmt::format(", with all {} files in their order", texts.size()) : "";
@@ -259,6 +296,7 @@ Trainer::Trainer(const io::Checkpoint& checkpoint, std::vector<std::string> text
   run_->corpus.seek(checkpoint.state.data_position);
   default_generator().set_state({checkpoint.state.seed, checkpoint.state.random_offset});
   run_->steps_taken = checkpoint.state.step;
+  run_->require_same_step();
   if (!checkpoint.state.schedule.contains(kPlanState)) return;
   const LearningRatePlan plan =
       LearningRatePlan::parse(io::setting<std::string>(checkpoint.state.schedule, kPlanState));
@@ -271,29 +309,13 @@ Trainer::Trainer(const io::Checkpoint& checkpoint, std::vector<std::string> text
 Trainer::~Trainer() = default;
 
 void Trainer::compile_steps(bool epilogues) {
+  run_->require_alone();
   run_->compiled.emplace(compile(Run::StepFunction{run_.get()}, {.wait = run_->replays, .epilogues = epilogues}));
 }
 
-void Trainer::replay_steps() { run_->replays = true; }
-
-void Trainer::share(const parallel::ProcessGroup& group) {
-  const TrainSettings& s = run_->settings;
-  require<ValueError>(
-      !run_->compiled && !run_->replays,
-      "train: several processes share steps that are neither compiled nor replayed; leave out --compile "
-      "and --replay, or use one device");
-  require<ValueError>(!adds_up_in_f32(s),
-                      "train: several processes do not add up gradients of 16 bits in f32; got --accumulate {} in {}; "
-                      "use --dtype f32, or --accumulate 1",
-                      s.accumulate, name(s.dtype));
-  require<ValueError>(s.batch % group.size() == 0,
-                      "train: a batch of {} cannot be split evenly over {} processes; choose a --batch that can",
-                      s.batch, group.size());
-  group.require_same("the step that a run begins with", fmt::format("{}", run_->steps_taken));
-  group.require_same("the text", fmt::format("{} bytes, {}", run_->corpus.train_bytes(), run_->corpus.fingerprint()));
-  for (const auto& [key, value] : to_config(s, {}))
-    group.require_same(key, std::visit([](const auto& x) { return fmt::format("{}", x); }, value));
-  run_->ranks.emplace(run_->parameters, group);
+void Trainer::replay_steps() {
+  run_->require_alone();
+  run_->replays = true;
 }
 
 std::string Trainer::not_compiled() const {
@@ -357,6 +379,17 @@ std::optional<double> Trainer::validate(int64_t batches, const std::function<boo
     tokens += batch.y.numel();
   }
   return sum / static_cast<double>(tokens);
+}
+
+bool Trainer::is_saved_by_all() const { return run_->ranks && run_->ranks->is_sharded(); }
+
+void Trainer::save(const std::filesystem::path& directory, const io::Settings& schedule) {
+  io::Checkpoint all = checkpoint();
+  all.state.schedule.insert(schedule.begin(), schedule.end());
+  if (is_saved_by_all())
+    parallel::save_checkpoint(directory, all, *run_->ranks);
+  else
+    io::save_checkpoint(directory, all);
 }
 
 io::Checkpoint Trainer::checkpoint() const {

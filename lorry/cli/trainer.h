@@ -1,8 +1,9 @@
 #pragma once
 
-// A training run without its command line: model, optimizer, schedule and text, advanced step by step. checkpoint()
+// A training run without its command line: model, optimizer, schedule and text, advanced step by step. A checkpoint
 // contains everything that determines the next step, so a resumed run takes exactly the same steps.
 
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -17,14 +18,22 @@
 
 namespace lorry::cli {
 
+/// The processes that train together. Each batch is split over them, and all take the same steps; the numbers are those
+/// of one process to the rounding of sums.
+struct Together {
+  std::optional<parallel::ProcessGroup> group = {};  ///< none, or a group of one: this process alone
+  bool shard = false;  ///< each steps a part of the parameters (parallel/data_parallel.h)
+};
+
 class Trainer {
  public:
   /// A new run. Without a number of steps in its settings, it needs a plan before the first step. Throws IoError and
-  /// ValueError for unusable texts.
-  Trainer(TrainSettings settings, std::vector<std::string> texts);
+  /// ValueError for unusable texts. Together with others also ValueError for a batch that cannot be split evenly, and
+  /// for settings that several processes cannot share; ParallelError if ranks have other settings, steps or texts.
+  Trainer(TrainSettings settings, std::vector<std::string> texts, const Together& together = {});
   /// A run resumed from a checkpoint. If `texts` is empty, the run's own are used. Throws FormatError, ShapeError or
   /// DTypeError if the checkpoint does not match its own settings, ValueError if the texts are not those of the run.
-  Trainer(const io::Checkpoint& checkpoint, std::vector<std::string> texts);
+  Trainer(const io::Checkpoint& checkpoint, std::vector<std::string> texts, const Together& together = {});
   ~Trainer();
 
   /// The settings. If there is a plan, steps and warm-up are the plan's.
@@ -41,10 +50,6 @@ class Trainer {
   /// bit.
   /// Call it before compile_steps.
   void replay_steps();
-  /// From now on each batch is split over the ranks of the group, which all take the same steps; the numbers are those
-  /// of one process to the rounding of sums. Throws ValueError for a batch that cannot be split evenly, and for
-  /// settings that several processes cannot share; ParallelError if ranks have other settings, steps or texts.
-  void share(const parallel::ProcessGroup& group);
   /// Why steps could not be compiled as one function; empty if they were, or if no step has run.
   std::string not_compiled() const;
   int64_t steps_taken() const;
@@ -62,7 +67,12 @@ class Trainer {
   std::optional<double> validate(int64_t batches, const std::function<bool()>& stop);
   int64_t validation_batches() const;
 
+  /// With shards, the states are those of this process's part.
   io::Checkpoint checkpoint() const;
+  /// Saves everything that determines the next step; `schedule` is added to the state of the learning rate schedule.
+  /// Where is_saved_by_all(), every process calls it, and writes its share.
+  void save(const std::filesystem::path& directory, const io::Settings& schedule = {});
+  bool is_saved_by_all() const;
 
  private:
   struct Run;

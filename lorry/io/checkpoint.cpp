@@ -115,15 +115,25 @@ class StateReader {
 
 }  // namespace
 
-void save_checkpoint(const std::filesystem::path& directory, const Checkpoint& checkpoint) {
-  const std::string state = to_text(checkpoint.state);
-  AtomicDirectory staged(directory, kFiles);
-  save_safetensors(staged.path() / kModel, checkpoint.model, {{"format", "pt"}});
-  save_safetensors(staged.path() / kOptimizer, checkpoint.optimizer);
-  AtomicFile file(staged.path() / kState);
-  file.write(state);
+CheckpointWriter::CheckpointWriter(const std::filesystem::path& directory, const TrainingState& state)
+    : state_(to_text(state)), staged_(directory, kFiles) {}
+
+void CheckpointWriter::commit() {
+  AtomicFile file(path() / kState);
+  file.write(state_);
   file.commit();
-  staged.commit();
+  staged_.commit();
+}
+
+std::filesystem::path CheckpointWriter::model_in(const std::filesystem::path& path) { return path / kModel; }
+std::filesystem::path CheckpointWriter::optimizer_in(const std::filesystem::path& path) { return path / kOptimizer; }
+Metadata CheckpointWriter::model_metadata() { return {{"format", "pt"}}; }
+
+void save_checkpoint(const std::filesystem::path& directory, const Checkpoint& checkpoint) {
+  CheckpointWriter writer(directory, checkpoint.state);
+  save_safetensors(writer.model_in(writer.path()), checkpoint.model, writer.model_metadata());
+  save_safetensors(writer.optimizer_in(writer.path()), checkpoint.optimizer);
+  writer.commit();
 }
 
 namespace {

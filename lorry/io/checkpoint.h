@@ -10,6 +10,7 @@
 #include <string>
 #include <variant>
 
+#include "lorry/io/file.h"
 #include "lorry/io/safetensors.h"
 
 namespace lorry::io {
@@ -40,6 +41,26 @@ struct Checkpoint {
 /// Saves to `directory`, whose parent must exist. Replaces a previous checkpoint there and removes what a killed writer
 /// left. Throws IoError (the previous checkpoint stays), also if the directory contains anything but a checkpoint.
 void save_checkpoint(const std::filesystem::path& directory, const Checkpoint& checkpoint);
+
+/// A checkpoint while it is written, for several processes that each write a share: one of them makes it and commits it
+/// when all shares are on the disk. save_checkpoint is the case of one.
+class CheckpointWriter {
+ public:
+  /// Throws as save_checkpoint does.
+  CheckpointWriter(const std::filesystem::path& directory, const TrainingState& state);
+  /// The temporary name under which it is written.
+  const std::filesystem::path& path() const { return staged_.path(); }
+  /// Makes it the checkpoint.
+  void commit();
+
+  static std::filesystem::path model_in(const std::filesystem::path& path);
+  static std::filesystem::path optimizer_in(const std::filesystem::path& path);
+  static Metadata model_metadata();
+
+ private:
+  const std::string state_;
+  AtomicDirectory staged_;
+};
 
 /// Loads the newest complete checkpoint saved to `directory`. Throws IoError if there is none, and FormatError that
 /// names the file if one is damaged or was written by a newer version. The tensors are views of the mapped files.

@@ -51,7 +51,7 @@ TensorMap load_safetensors(const std::filesystem::path& path, Metadata* metadata
   return tensors;
 }
 
-void save_safetensors(const std::filesystem::path& path, const TensorMap& tensors, const Metadata& metadata) {
+std::vector<SafetensorsEntry> safetensors_entries(const TensorMap& tensors) {
   std::vector<SafetensorsEntry> entries;
   for (const auto& [name, tensor] : tensors) {
     require<ValueError>(tensor.defined(), "safetensors: tensor '{}' is undefined; expected a tensor", printable(name));
@@ -60,6 +60,11 @@ void save_safetensors(const std::filesystem::path& path, const TensorMap& tensor
   std::ranges::sort(entries, {}, [](const SafetensorsEntry& e) {
     return std::tuple<int, const std::string&>(order_of(e.dtype), e.name);
   });
+  return entries;
+}
+
+void save_safetensors(const std::filesystem::path& path, const TensorMap& tensors, const Metadata& metadata) {
+  std::vector<SafetensorsEntry> entries = safetensors_entries(tensors);
   AtomicFile file(path);
   file.write(format_safetensors_header(entries, metadata));
   const ModeScope quiet(0, kGradMode);

@@ -44,6 +44,10 @@ std::string printable(std::string_view name);
 /// only the place of its data is checked. Throws FormatError "safetensors '<source>': ..." that names the tensor.
 SafetensorsHeader parse_safetensors(std::span<const std::byte> file, std::string_view source);
 
+/// The entries of a file with these tensors, in the order of their data: larger elements first, then by name. Throws
+/// ValueError for an undefined tensor.
+std::vector<SafetensorsEntry> safetensors_entries(const TensorMap& tensors);
+
 /// The first bytes of a file with the data of `entries` in their order: length and JSON, padded with spaces so that the
 /// data starts at a multiple of 8. Sets begin and end. Throws ValueError for duplicate or reserved names, or text that
 /// is not UTF-8.

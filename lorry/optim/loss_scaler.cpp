@@ -27,10 +27,13 @@ Tensor LossScaler::scale(const Tensor& loss) const {
 }
 
 Tensor LossScaler::step(Optimizer& optimizer, double max_norm, bool zero_grad) {
+  return step([&](const StepOptions& options) { return optimizer.step(options); }, max_norm, zero_grad);
+}
+
+Tensor LossScaler::step(const std::function<Tensor(const StepOptions&)>& step, double max_norm, bool zero_grad) {
   require<ValueError>(max_norm >= 0, "loss_scaler: max_norm is out of range; got {}; expected a number >= 0", max_norm);
   const NoGrad off;
-  const Tensor norm =
-      optimizer.step({.max_norm = max_norm, .skip_nonfinite = true, .zero_grad = zero_grad, .scale = scale_});
+  const Tensor norm = step({.max_norm = max_norm, .skip_nonfinite = true, .zero_grad = zero_grad, .scale = scale_});
   found_.maximum_(norm.isfinite().logical_not().add(1.0));
   return norm;
 }

@@ -14,6 +14,7 @@
 // the scale when it is run again.
 
 #include <cmath>
+#include <functional>
 
 #include "lorry/optim/optimizer.h"
 
@@ -41,6 +42,10 @@ class LossScaler {
   /// gradients before clipping, a 0-d f64. zero_grad: the gradients are filled with zeros afterwards, also those of a
   /// step that was left out.
   Tensor step(Optimizer& optimizer, double max_norm = INFINITY, bool zero_grad = false);
+  /// The same for a step that is more than one optimizer's, such as that of several processes: `step` makes it by these
+  /// options and returns the norm.
+  Tensor step(const std::function<Tensor(const StepOptions&)>& step, double max_norm = INFINITY,
+              bool zero_grad = false);
   /// Ends a round of steps: adapts the scale to what they found.
   void update();
 

@@ -396,23 +396,56 @@ void Begun::wait() {
   pending->wait();
 }
 
-Begun begin_all_reduce(const std::vector<Tensor>& list, const ProcessGroup& handle, Reduction reduction) {
-  Group& group = handle.group();
-  const Call call{Op::all_reduce, Collective::all_reduce, reduction};
-  Begun begun;
-  collective(
-      call.op, true, list, door::Inputs(list),
-      [&] {
-        require_capturable(device_of(list), group);
-        for (const Tensor& x : list)
-          require<ShapeError>(x.is_contiguous(), "a tensor of a call that is only begun is not contiguous; got {}", x);
-        const Noted noted = note(group, call, list);
-        if (group.size() == 1) return;
-        begun.pending_ = begin(group, call, noted, list, list);
-        begun.list_ = list;
-      },
-      handle.name(), static_cast<int64_t>(reduction));
-  return begun;
+/// Begins a call that reads `in` and writes `out`, which are the same where it is in place.
+struct Begin {
+  template <class... A>
+  static Begun call(const Call& call, bool in_place, const std::vector<Tensor>& out, const std::vector<Tensor>& in,
+                    const ProcessGroup& handle, const A&... attributes) {
+    Group& group = handle.group();
+    Begun begun;
+    collective(
+        call.op, in_place, out, door::Inputs(in),
+        [&] {
+          std::vector<Tensor> all = in;
+          all.insert(all.end(), out.begin(), out.end());
+          require_capturable(device_of(all), group);
+          for (const Tensor& x : all)
+            require<ShapeError>(x.is_contiguous(), "a tensor of a call that is only begun is not contiguous; got {}",
+                                x);
+          for (size_t i = 0; i < in.size(); ++i) require_fits(call, out[i], in[i], group.size());
+          const Noted noted = note(group, call, in);
+          if (group.size() == 1) {
+            for (size_t i = 0; i < in.size(); ++i)
+              if (in[i].data_ptr() != out[i].data_ptr()) out[i].view({out[i].numel()}).copy_(in[i].view({in[i].numel()}));
+            return;
+          }
+          begun.pending_ = begin(group, call, noted, in, out);
+          begun.list_ = std::move(all);
+        },
+        handle.name(), attributes...);
+    return begun;
+  }
+
+ private:
+  static void require_fits(const Call& call, const Tensor& out, const Tensor& x, int64_t size) {
+    require<DTypeError>(out.dtype() == x.dtype(), "out has another dtype than x; got out: {}, x: {}", out, x);
+    const int64_t more = call.collective == Collective::all_gather ? size : 1,
+                  fewer = call.collective == Collective::reduce_scatter ? size : 1;
+    require<ShapeError>(out.numel() * fewer == x.numel() * more,
+                        "out has another number of elements than {} ranks give; got out: {}, x: {}", size, out, x);
+  }
+};
+
+Begun begin_all_reduce(const std::vector<Tensor>& list, const ProcessGroup& group, Reduction reduction) {
+  return Begin::call({Op::all_reduce, Collective::all_reduce, reduction}, true, list, list, group,
+                     static_cast<int64_t>(reduction));
+}
+Begun begin_reduce_scatter(const Tensor& out, const Tensor& x, const ProcessGroup& group, Reduction reduction) {
+  return Begin::call({Op::reduce_scatter, Collective::reduce_scatter, reduction}, false, {out}, {x}, group,
+                     static_cast<int64_t>(reduction));
+}
+Begun begin_all_gather(const Tensor& out, const Tensor& x, const ProcessGroup& group) {
+  return Begin::call({Op::all_gather, Collective::all_gather}, false, {out}, {x}, group);
 }
 
 }  // namespace lorry::parallel

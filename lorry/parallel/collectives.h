@@ -65,13 +65,18 @@ class Begun {
   bool is_done() const;
 
  private:
-  friend Begun begin_all_reduce(const std::vector<Tensor>& list, const ProcessGroup& group, Reduction reduction);
+  friend struct Begin;
   std::shared_ptr<Pending> pending_;
   std::vector<Tensor> list_;
 };
 
-/// Begins all_reduce_ of contiguous tensors, after the work enqueued on the current stream so far.
+/// These begin all_reduce_, reduce_scatter_out and all_gather_out of contiguous tensors, after the work enqueued on the
+/// current stream so far. Sums are in the transport's order, also in a reproducible group. x of an all_gather may be
+/// the own part of out.
 Begun begin_all_reduce(const std::vector<Tensor>& list, const ProcessGroup& group,
                        Reduction reduction = Reduction::sum);
+Begun begin_reduce_scatter(const Tensor& out, const Tensor& x, const ProcessGroup& group,
+                           Reduction reduction = Reduction::sum);
+Begun begin_all_gather(const Tensor& out, const Tensor& x, const ProcessGroup& group);
 
 }  // namespace lorry::parallel

@@ -4,24 +4,24 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <sstream>
 
 #include "lorry/autograd/grad_mode.h"
 #include "lorry/autograd/gradient_destination.h"
 #include "lorry/base/error.h"
+#include "lorry/foreach/norm.h"
+#include "lorry/formula/quantize.h"
 #include "lorry/ops/ops.h"
+#include "lorry/parallel/shards.h"
 
 namespace lorry::parallel {
 namespace {
 
 constexpr const char* kName = "DataParallel";
-/// Elements at which gradients begin: a multiple of what vector loads need, for every dtype.
-constexpr int64_t kAlignment = 64;
 
-int64_t aligned(int64_t elements) { return (elements + kAlignment - 1) / kAlignment * kAlignment; }
-
-void require_parameters(const std::vector<std::pair<std::string, Tensor>>& parameters) {
+void require_parameters(const std::vector<std::pair<std::string, Tensor>>& parameters, bool shard) {
   if (parameters.empty()) raise_as<ValueError>(kName, "there are no parameters; expected one or more");
   std::vector<const void*> nodes;
   for (const auto& [name, x] : parameters) {
@@ -30,6 +30,8 @@ void require_parameters(const std::vector<std::pair<std::string, Tensor>>& param
       raise_as<DeviceError>(kName, "the parameters are on different devices; got {}, {}", parameters[0].second, x);
     if (std::ranges::find(nodes, x.node()) != nodes.end())
       raise_as<ValueError>(kName, "parameter '{}' is listed twice", name);
+    if (shard && x.dim() == 0)
+      raise_as<ValueError>(kName, "parameter '{}' is 0-d, which cannot be sharded; make it [1]", name);
     nodes.push_back(x.node());
   }
 }
@@ -41,18 +43,8 @@ DataParallel::DataParallel(std::vector<std::pair<std::string, Tensor>> parameter
     : group_(group), options_(options) {
   if (options.bucket_bytes < 1)
     raise_as<ValueError>(kName, "bucket_bytes is not positive; got {}", options.bucket_bytes);
-  require_parameters(parameters);
-  std::string all;
-  for (const auto& [name, x] : parameters)
-    all += fmt::format("{} {} [{}]{}\n", name, lorry::name(x.dtype()), fmt::join(x.sizes(), ", "),
-                       x.requires_grad() ? "" : " without gradient");
-  group_.require_same("the list of parameters", all);
-  {
-    const NoGrad no_grad;
-    std::vector<Tensor> list;
-    for (const auto& [name, x] : parameters) list.push_back(x);
-    broadcast_(list, group_);
-  }
+  require_parameters(parameters, options.shard);
+  give_parameters_of_rank_0(parameters);
   for (auto& [name, x] : parameters)
     if (x.requires_grad()) parameters_.push_back({.name = std::move(name), .tensor = x});
   for (const Parameter& x : parameters_) x.tensor.set_grad({});
@@ -60,117 +52,65 @@ DataParallel::DataParallel(std::vector<std::pair<std::string, Tensor>> parameter
   std::vector<size_t> order(parameters_.size());
   std::iota(order.rbegin(), order.rend(), size_t{0});
   lay_out(order);
+  if (!options.shard) return;
+  is_ordered_ = true;  // an optimizer has states of the parts
+  shards_ = std::make_unique<Shards>(plan_, tensors(), group_);
+  for (size_t b = 0; b < buckets_.size(); ++b) buckets_[b].own = shards_->own_gradient(b);
 }
 
 DataParallel::~DataParallel() {
   for (const Parameter& x : parameters_) autograd::set_gradient_destination(x.tensor, {}, {});
 }
 
+void DataParallel::give_parameters_of_rank_0(const std::vector<std::pair<std::string, Tensor>>& parameters) const {
+  std::string all = fmt::format("buckets of {} bytes{}{}\n", options_.bucket_bytes, options_.shard ? ", shards" : "",
+                                options_.reduce_in ? fmt::format(", sums in {}", *options_.reduce_in) : "");
+  for (const auto& [name, x] : parameters)
+    all += fmt::format("{} {} [{}]{}\n", name, lorry::name(x.dtype()), fmt::join(x.sizes(), ", "),
+                       x.requires_grad() ? "" : " without gradient");
+  group_.require_same("the list of parameters", all);
+  const NoGrad no_grad;
+  std::vector<Tensor> list;
+  for (const auto& [name, x] : parameters) list.push_back(x);
+  broadcast_(list, group_);
+}
+
+std::vector<Tensor> DataParallel::tensors() const {
+  std::vector<Tensor> list;
+  for (const Parameter& x : parameters_) list.push_back(x.tensor);
+  return list;
+}
+
+// ---- where gradients lie --------------------------------------------------------------------------------------------
+
 void DataParallel::lay_out(const std::vector<size_t>& order) {
   order_ = order;
   const auto old_memory = std::move(memory_);  // until its gradients are copied
   memory_.clear(), buckets_.clear();
   const NoGrad no_grad;
-  // A memory for each dtype, in the order in which the dtypes come.
-  std::vector<std::pair<DType, int64_t>> sizes;
-  const auto memory_of = [&](DType dtype) {
-    const auto found = std::ranges::find(sizes, dtype, &std::pair<DType, int64_t>::first);
-    return static_cast<size_t>(found - sizes.begin());
-  };
+  plan_ = plan_buckets(tensors(), order_, options_.bucket_bytes, options_.shard ? group_.size() : 1);
+  const Device device = parameters_.empty() ? kCPU : parameters_[0].tensor.device();
+  for (const auto& [dtype, elements] : plan_.memories)
+    memory_.push_back(zeros({elements}, {.dtype = dtype, .device = device}));
+  for (const BucketPlan::Bucket& x : plan_.buckets)
+    buckets_.push_back({.elements = memory_[x.memory].narrow(0, x.begin, x.end - x.begin),
+                        .missing = x.parameters,
+                        .parameters = x.parameters});
   for (const size_t i : order_) {
     const Tensor& x = parameters_[i].tensor;
-    if (memory_of(x.dtype()) == sizes.size()) sizes.emplace_back(x.dtype(), 0);
-    int64_t& size = sizes[memory_of(x.dtype())].second;
-    parameters_[i].offset = size;
-    size += aligned(x.numel());
-  }
-  const Device device = parameters_.empty() ? kCPU : parameters_[0].tensor.device();
-  for (const auto& [dtype, size] : sizes) memory_.push_back(zeros({size}, {.dtype = dtype, .device = device}));
-
-  // Buckets are runs of parameters of one dtype, as they lie in its memory.
-  int64_t begin = 0, end = 0, most = std::max<int64_t>(options_.bucket_bytes / 8, 1);
-  std::optional<DType> dtype;
-  const auto close = [&] {
-    if (!dtype) return;
-    buckets_.back().elements = memory_[memory_of(*dtype)].narrow(0, begin, end - begin);
-    dtype.reset();
-  };
-  for (const size_t i : order_) {
-    Parameter& x = parameters_[i];
-    if (dtype && (*dtype != x.tensor.dtype() || (end - begin) * size_of(*dtype) >= most)) {
-      close();
-      most = options_.bucket_bytes;
-    }
-    if (!dtype) buckets_.emplace_back(), dtype = x.tensor.dtype(), begin = x.offset;
-    end = x.offset + aligned(x.tensor.numel());
-    x.bucket = buckets_.size() - 1;
-    ++buckets_.back().parameters, ++buckets_.back().missing;
-  }
-  close();
-  for (const size_t i : order_) {
-    const Parameter& x = parameters_[i];
-    const Tensor place = place_of(x);
-    if (const Tensor present = x.tensor.grad(); present.defined()) {
+    const Tensor place = place_of(i);
+    if (const Tensor present = x.grad(); present.defined()) {
       place.copy_(present);
-      x.tensor.set_grad(place);
+      x.set_grad(place);
     }
-    autograd::set_gradient_destination(x.tensor, place, [this, i] { arrived(i); });
+    autograd::set_gradient_destination(x, place, [this, i] { arrived(i); });
   }
 }
 
-Tensor DataParallel::place_of(const Parameter& x) const {
-  const auto memory = std::ranges::find(memory_, x.tensor.dtype(), &Tensor::dtype);
-  return memory->narrow(0, x.offset, x.tensor.numel()).view(x.tensor.sizes());
-}
-
-void DataParallel::arrived(size_t parameter) {
-  Parameter& x = parameters_[parameter];
-  if (x.has_arrived && x.bucket < next_)
-    raise<GradError>(
-        "a gradient of '{}' has come after its sum over the ranks was begun; call all backwards of a step "
-        "but the last under DataParallel::NoSync",
-        x.name);
-  if (!sends_ || x.has_arrived) return;
-  x.has_arrived = true;
-  if (!is_ordered_) arrivals_.push_back(parameter);
-  --buckets_[x.bucket].missing;
-  if (is_ordered_) send_ready();
-}
-
-void DataParallel::send_ready() {
-  for (; next_ < buckets_.size() && buckets_[next_].missing == 0; ++next_) send(buckets_[next_]);
-}
-
-void DataParallel::send(Bucket& bucket) {
-  if (group_.size() == 1) return;
-  const NoGrad no_grad;
-  const bool converts = options_.reduce_in && *options_.reduce_in != bucket.elements.dtype();
-  if (converts) bucket.in_other_dtype = bucket.elements.to(*options_.reduce_in);
-  const Tensor& sent = converts ? bucket.in_other_dtype : bucket.elements;
-  if (group_.is_reproducible())
-    all_reduce_(sent, group_);
-  else
-    bucket.begun = begin_all_reduce({sent}, group_);
-}
-
-void DataParallel::finish() {
-  if (!sends_) raise_as<ValueError>(kName, "finish is called inside NoSync; call it after a backward outside of it");
-  const NoGrad no_grad;
-  for (const Parameter& x : parameters_) {
-    if (x.has_arrived || x.tensor.grad().defined()) continue;
-    const Tensor place = place_of(x);
-    place.zero_();
-    x.tensor.set_grad(place);
-  }
-  for (; next_ < buckets_.size(); ++next_) send(buckets_[next_]);
-  for (Bucket& bucket : buckets_) {
-    bucket.begun.wait();
-    if (bucket.in_other_dtype.defined()) bucket.elements.copy_(bucket.in_other_dtype), bucket.in_other_dtype = {};
-    bucket.missing = bucket.parameters;
-  }
-  for (Parameter& x : parameters_) x.has_arrived = false;
-  next_ = 0;
-  if (!is_ordered_) reorder();
+Tensor DataParallel::place_of(size_t parameter) const {
+  const Tensor& x = parameters_[parameter].tensor;
+  const BucketPlan::Place& place = plan_.places[parameter];
+  return memory_[place.memory].narrow(0, place.offset, x.numel()).view(x.sizes());
 }
 
 /// After the first step: gradients lie, and are sent, in the order in which they arrived on rank 0.
@@ -186,6 +126,77 @@ void DataParallel::reorder() {
   if (order != order_) lay_out(order);
 }
 
+// ---- sending them ---------------------------------------------------------------------------------------------------
+
+void DataParallel::arrived(size_t parameter) {
+  Parameter& x = parameters_[parameter];
+  const size_t bucket = plan_.places[parameter].bucket;
+  if (x.has_arrived && bucket < next_)
+    raise<GradError>(
+        "a gradient of '{}' has come after its sum over the ranks was begun; call all backwards of a step "
+        "but the last under DataParallel::NoSync",
+        x.name);
+  if (!sends_ || x.has_arrived) return;
+  x.has_arrived = true;
+  if (!is_ordered_) arrivals_.push_back(parameter);
+  --buckets_[bucket].missing;
+  if (is_ordered_) send_ready();
+}
+
+void DataParallel::send_ready() {
+  for (; next_ < buckets_.size() && buckets_[next_].missing == 0; ++next_) send(buckets_[next_]);
+}
+
+void DataParallel::send(Bucket& bucket) {
+  const NoGrad no_grad;
+  if (group_.size() == 1) {
+    if (bucket.own.defined()) bucket.own.copy_(bucket.elements);
+    return;
+  }
+  const bool converts = options_.reduce_in && *options_.reduce_in != bucket.elements.dtype();
+  if (converts) bucket.in_other_dtype = bucket.elements.to(*options_.reduce_in);
+  const Tensor& sent = converts ? bucket.in_other_dtype : bucket.elements;
+  if (group_.is_reproducible()) {
+    all_reduce_(sent, group_);  // also with shards: the norm is that of all gradients, in their order
+  } else if (bucket.own.defined()) {
+    if (converts) bucket.own_in_other_dtype = empty_like(bucket.own, *options_.reduce_in);
+    bucket.begun = begin_reduce_scatter(converts ? bucket.own_in_other_dtype : bucket.own, sent, group_);
+  } else {
+    bucket.begun = begin_all_reduce({sent}, group_);
+  }
+}
+
+/// Waits for a bucket, and brings what has come to its place.
+void DataParallel::receive(Bucket& bucket) {
+  bucket.begun.wait();
+  if (bucket.own_in_other_dtype.defined())
+    bucket.own.copy_(bucket.own_in_other_dtype);
+  else if (bucket.in_other_dtype.defined())
+    bucket.elements.copy_(bucket.in_other_dtype);
+  if (bucket.own.defined() && group_.is_reproducible() && group_.size() > 1)
+    bucket.own.copy_(bucket.elements.view({group_.size(), bucket.own.numel()}).select(0, group_.rank()));
+  bucket.in_other_dtype = bucket.own_in_other_dtype = {};
+  bucket.missing = bucket.parameters;
+}
+
+void DataParallel::finish() {
+  if (!sends_) raise_as<ValueError>(kName, "finish is called inside NoSync; call it after a backward outside of it");
+  const NoGrad no_grad;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const Parameter& x = parameters_[i];
+    if (x.has_arrived || x.tensor.grad().defined()) continue;
+    const Tensor place = place_of(i);
+    place.zero_();
+    x.tensor.set_grad(place);
+  }
+  for (; next_ < buckets_.size(); ++next_) send(buckets_[next_]);
+  for (Bucket& bucket : buckets_) receive(bucket);
+  for (Parameter& x : parameters_) x.has_arrived = false;
+  next_ = 0;
+  if (!is_ordered_) reorder();
+  if (shards_) shards_->set_gradients();
+}
+
 int DataParallel::ranks_with_batch(bool has_batch) const {
   int count = 0;
   for (const std::string& x : group_.exchange(has_batch ? "1" : "0")) count += x == "1";
@@ -196,6 +207,131 @@ int64_t DataParallel::bytes() const {
   int64_t sum = 0;
   for (const Bucket& x : buckets_) sum += x.elements.numel() * size_of(options_.reduce_in.value_or(x.elements.dtype()));
   return sum;
+}
+
+// ---- an optimizer's view --------------------------------------------------------------------------------------------
+
+std::optional<size_t> DataParallel::find(std::string_view name) const {
+  const auto found = std::ranges::find(parameters_, name, &Parameter::name);
+  if (found == parameters_.end()) return std::nullopt;
+  return static_cast<size_t>(found - parameters_.begin());
+}
+
+std::vector<optim::NamedTensor> DataParallel::own_parts(const std::vector<optim::NamedTensor>& parameters) const {
+  std::vector<optim::NamedTensor> own;
+  for (const auto& [name, x] : parameters) {
+    const std::optional<size_t> i = find(name);
+    if (!i || parameters_[*i].tensor.node() != x.node())
+      raise_as<ValueError>(kName, "'{}' is none of its parameters that need a gradient", name);
+    own.emplace_back(name, shards_ ? shards_->own(*i) : x);
+  }
+  return own;
+}
+
+void DataParallel::zero_grad() {
+  for (const Parameter& x : parameters_) x.tensor.set_grad({});
+}
+
+void DataParallel::wait() {
+  if (shards_) shards_->wait();
+}
+
+Tensor DataParallel::step(optim::Optimizer& optimizer, const optim::StepOptions& options) {
+  finish();
+  return shards_ ? step_own(optimizer, options) : optimizer.step(options);
+}
+
+Tensor DataParallel::step_own(optim::Optimizer& optimizer, const optim::StepOptions& options) {
+  const NoGrad no_grad;
+  if (!(options.max_norm >= 0))
+    raise_as<ValueError>(kName, "max_norm is out of range; got {}; expected a number >= 0", options.max_norm);
+  Tensor norm;
+  if (std::isfinite(options.max_norm) || options.skip_nonfinite || options.scale.defined()) {
+    const foreach::FinishedNorm finished =
+        foreach::finish_norm(sum_of_squares(optimizer), {.max_norm = options.max_norm,
+                                                         .scale = options.scale,
+                                                         .skip_nonfinite = options.skip_nonfinite});
+    norm = finished.norm;
+    optimizer.step(finished.factor);
+  } else {
+    optimizer.step();
+  }
+  shards_->gather();
+  if (options.zero_grad)
+    for (const Tensor& x : memory_) x.zero_();
+  return norm;
+}
+
+/// Of the gradients of all ranks that the optimizer steps by.
+Tensor DataParallel::sum_of_squares(const optim::Optimizer& optimizer) const {
+  const std::vector<Tensor> own = optimizer.parameters();
+  std::vector<Tensor> gradients;
+  for (const Tensor& x : own) {
+    const size_t i = shards_->parameter_of(x);
+    if (i == parameters_.size())
+      raise_as<ValueError>(kName, "the optimizer has a parameter that is none of own_parts(); got {}", x);
+    gradients.push_back(group_.is_reproducible() ? place_of(i) : x.grad());
+  }
+  if (group_.is_reproducible()) return foreach::power_sum(gradients);
+  const Tensor sum = foreach::power_sum(own.size() == parameters_.size() ? shards_->own_gradients() : gradients);
+  all_reduce_(sum, group_);
+  return sum;
+}
+
+// ---- states of the own parts and of the whole -----------------------------------------------------------------------
+
+std::optional<DataParallel::Range> DataParallel::own_range(std::string_view name) const {
+  const std::optional<size_t> i = shards_ ? find(name) : std::nullopt;
+  if (!i) return std::nullopt;
+  const Shards::Part part = shards_->part_of(*i, group_.rank());
+  return Range{part.first, part.count};
+}
+
+namespace {
+/// The parameter that a state belongs to: "up.weight" of "up.weight.exp_avg".
+std::string_view parameter_in(std::string_view key) { return key.substr(0, key.rfind('.')); }
+/// Whether an entry is the scales of 8-bit codes: a number for each block of them.
+bool is_scale(const optim::TensorMap& states, std::string_view key) {
+  constexpr std::string_view kEnding = "_scale";
+  if (!key.ends_with(kEnding)) return false;
+  const auto codes = states.find(std::string(key.substr(0, key.size() - kEnding.size())));
+  return codes != states.end() && codes->second.defined() && codes->second.dtype() == kU8;
+}
+}  // namespace
+
+std::map<std::string, DataParallel::StatePlace> DataParallel::places_of_states(const optim::TensorMap& own) const {
+  std::map<std::string, StatePlace> places;
+  for (const auto& [key, x] : own) {
+    const std::optional<Range> range = own_range(parameter_in(key));
+    if (!range || x.dim() == 0) {
+      places[key] = {.sizes = x.sizes()};
+      continue;
+    }
+    const Tensor& parameter = parameters_[*find(parameter_in(key))].tensor;
+    if (is_scale(own, key))
+      places[key] = {{formula::quant_blocks(parameter.numel())}, range->first / formula::kQuantBlock, true};
+    else
+      places[key] = {parameter.sizes(), range->first, true};
+  }
+  return places;
+}
+
+optim::TensorMap DataParallel::own_state(const optim::TensorMap& whole) const {
+  optim::TensorMap own;
+  for (const auto& [key, x] : whole) {
+    own[key] = x;
+    const std::optional<Range> range = own_range(parameter_in(key));
+    if (!range || !x.defined() || x.dim() == 0) continue;
+    const Tensor& parameter = parameters_[*find(parameter_in(key))].tensor;
+    const Dims blocks{formula::quant_blocks(parameter.numel())};
+    const bool scale = is_scale(whole, key);
+    require<ShapeError>(x.sizes() == (scale ? blocks : parameter.sizes()),
+                        "state '{}' has another shape; got {}; expected {}", key, x,
+                        scale ? blocks : parameter.sizes());
+    own[key] = scale ? x.narrow(0, range->first / formula::kQuantBlock, formula::quant_blocks(range->count))
+                     : x.contiguous().view({x.numel()}).narrow(0, range->first, range->count);
+  }
+  return own;
 }
 
 }  // namespace lorry::parallel

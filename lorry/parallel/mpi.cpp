@@ -263,7 +263,7 @@ class MpiPending final : public Pending {
 struct JobStart {
   const Job job;
   const MPI_Comm comm;
-  const int size;
+  const int own, size;
 
   void operator()(Task& task) const {
     for (const Piece& piece : job.pieces)
@@ -331,7 +331,9 @@ struct JobStart {
     }
     MPI_Request& request = task.requests.emplace_back();
     if (job.collective == Collective::all_gather)
-      check(MPI_Iallgather(piece.from(), count, part, piece.to(), count, part, comm, &request), "MPI_Iallgather");
+      check(MPI_Iallgather(piece.from() == piece.to(own * piece.count) ? MPI_IN_PLACE : piece.from(), count, part,
+                           piece.to(), count, part, comm, &request),
+            "MPI_Iallgather");
     else
       check(MPI_Ialltoall(piece.from(), count, part, piece.to(), count, part, comm, &request), "MPI_Ialltoall");
   }
@@ -372,7 +374,7 @@ class MpiTransport final : public Transport {
 
   std::shared_ptr<Pending> begin(Job job) override {
     const Noted noted = job.noted;
-    const auto task = Engine::get().submit(JobStart{std::move(job), *comm_, members_.size()});
+    const auto task = Engine::get().submit(JobStart{std::move(job), *comm_, members_.own, members_.size()});
     return std::make_shared<MpiPending>(task, members_.member, noted);
   }
 

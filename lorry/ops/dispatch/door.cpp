@@ -15,6 +15,9 @@ constinit std::atomic<MadeBy> g_made_by{nullptr};
 /// The call that door::run waits for on this thread.
 constinit thread_local RunCapture* t_capture = nullptr;
 
+/// The bits that are cleared on this thread when the call that is being announced ends.
+constinit thread_local uint32_t t_stopped = 0;
+
 /// Notifies the listeners of this thread. Nobody listens meanwhile, as with calls.
 void notify_fact(const FactView& fact) {
   const uint32_t modes = t_modes;
@@ -51,6 +54,8 @@ void remove_listener(const Listener& listener) noexcept {
   const Listener* there = &listener;
   if (slot >= 0) g_listeners[slot].compare_exchange_strong(there, nullptr, std::memory_order_acq_rel);
 }
+
+void stop_listening(Mode bit) noexcept { t_stopped |= bit; }
 
 void set_made_by(MadeBy made_by) { g_made_by.store(made_by, std::memory_order_release); }
 
@@ -127,6 +132,7 @@ void Announced::notify_begin() {
       if (listener == nullptr) continue;
       void* note = nullptr;
       if (listener->before != nullptr) listener->before(call_, note);
+      modes_ &= ~std::exchange(t_stopped, 0u);
       notified_[notified_count_++] = {listener, note};
     }
     for (int i = 0; i < notified_count_ && !replaced_; ++i)

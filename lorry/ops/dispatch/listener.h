@@ -1,8 +1,8 @@
 #pragma once
 
-// Who hears of operator calls: up to four listeners, one mode bit each, for gradients, tracing, profiling and users. A
-// listener hears the calls of the threads on which its bit is set (ModeScope). A CallView refers to the arguments of
-// the call and holds none of them, so a listener that keeps nothing changes nothing.
+// Who hears of operator calls: up to five listeners, one mode bit each, for memory that must be waited for, gradients,
+// tracing, profiling and users. A listener hears the calls of the threads on which its bit is set (ModeScope). A
+// CallView refers to the arguments of the call and holds none of them, so a listener that keeps nothing changes nothing.
 //
 //   void count(const door::CallView& call, void*&) { ++counts[call.op]; }
 //   constexpr door::Listener kCounter{.bit = kUserMode, .before = count};
@@ -96,6 +96,8 @@ struct Listener {
 void add_listener(const Listener& listener);
 /// Calls that are under way still notify it. Removing one that is not there changes nothing.
 void remove_listener(const Listener& listener) noexcept;
+/// Called in `before`: clears this bit on this thread when the call ends.
+void stop_listening(Mode bit) noexcept;
 
 /// What a listener may hold beyond a call: a tensor over the same elements, without history. It does not count as a
 /// user of the memory: gradients that nobody else holds are still added up in place, so holding an Observed changes
