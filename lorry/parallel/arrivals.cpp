@@ -53,7 +53,7 @@ thread_local std::vector<std::shared_ptr<Arrivals::Expected>> t_expected;
 
 void wait_for(const Tensor& x) {
   if (!x.defined() || t_expected.empty()) return;
-  const detail::TensorNode& node = *x.node();
+  const lorry::detail::TensorNode& node = *x.node();
   int64_t last = 0;
   for (int i = 0; i < node.layout.rank; ++i) {
     if (node.layout.sizes[i] == 0) return;

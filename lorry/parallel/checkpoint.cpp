@@ -15,7 +15,7 @@ namespace {
 struct Share {
   Tensor whole;  ///< on meta
   int64_t first = 0;
-  Tensor elements;  ///< from `first` on; undefined: nothing
+  Tensor elements = {};  ///< from `first` on; undefined: nothing
 };
 using Shares = std::map<std::string, Share>;
 

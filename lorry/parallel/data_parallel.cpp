@@ -264,15 +264,16 @@ Tensor DataParallel::step_own(optim::Optimizer& optimizer, const optim::StepOpti
 
 /// Of the gradients of all ranks that the optimizer steps by.
 Tensor DataParallel::sum_of_squares(const optim::Optimizer& optimizer) const {
+  const bool has_whole = group_.is_reproducible() || group_.size() == 1;  // the sums of all
   const std::vector<Tensor> own = optimizer.parameters();
   std::vector<Tensor> gradients;
   for (const Tensor& x : own) {
     const size_t i = shards_->parameter_of(x);
     if (i == parameters_.size())
       raise_as<ValueError>(kName, "the optimizer has a parameter that is none of own_parts(); got {}", x);
-    gradients.push_back(group_.is_reproducible() ? place_of(i) : x.grad());
+    gradients.push_back(has_whole ? place_of(i) : x.grad());
   }
-  if (group_.is_reproducible()) return foreach::power_sum(gradients);
+  if (has_whole) return foreach::power_sum(gradients);
   const Tensor sum = foreach::power_sum(own.size() == parameters_.size() ? shards_->own_gradients() : gradients);
   all_reduce_(sum, group_);
   return sum;

@@ -93,8 +93,12 @@ double difference(const Training& a, const Training& b) {
   return most;
 }
 
-/// Whether sums have the same bits with shards and without.
-bool is_exact() { return world().is_reproducible() || world().size() == 1; }
+/// Whether a training has the same bits with shards and without: not where sums come in another order, nor where a
+/// part of a parameter draws other random bits than its whole.
+bool is_exact(const Choice& how) {
+  const bool draws = how.memory.masters == optim::Masters::stochastic || how.memory.states[0] == StateType::bf16;
+  return world().size() == 1 || (world().is_reproducible() && !draws);
+}
 
 constexpr int kSteps = 4;
 
@@ -102,12 +106,10 @@ void expect_same_training(const Choice& how, Device device, double tolerance) {
   Training whole(how, false, device), sharded(how, true, device);
   for (int step = 0; step < kSteps; ++step) {
     const double a = whole.step(step), b = sharded.step(step);
-    if (is_exact())
-      EXPECT_EQ(a, b) << "norm of step " << step;
-    else
-      EXPECT_NEAR(a, b, 1e-5 + 1e-2 * a * (how.dtype != kF32)) << "norm of step " << step;
+    const double near = how.dtype == kF32 ? 1e-4 : 1e-2 * a;
+    EXPECT_NEAR(a, b, is_exact(how) ? 0 : near) << "norm of step " << step;
   }
-  EXPECT_LE(difference(sharded, whole), is_exact() ? 0 : tolerance)
+  EXPECT_LE(difference(sharded, whole), is_exact(how) ? 0 : tolerance)
       << how.optimizer << " of " << name(how.dtype) << ", masters " << name(how.memory.masters) << ", states "
       << name(how.memory.states);
 }
@@ -200,13 +202,15 @@ TEST(Shard, parameters_are_waited_for_where_they_are_used) {
   for (const Device device : devices()) {
     Training sharded({.bucket_bytes = 1}, true, device), whole({.bucket_bytes = 1}, false, device);
     for (int step = 0; step < 3; ++step) sharded.step(step), whole.step(step);
-    // Read by the host, by an operator under NoGrad, through a view, and as the result of one.
-    const NoGrad no_grad;
+    // Read by the host, through a view, and written by an operator.
     EXPECT_NEAR(sharded.net->down.bias.select(0, 1).item<float>(), whole.net->down.bias.select(0, 1).item<float>(),
                 1e-3);
     EXPECT_NEAR(sharded.net->up.weight.t().sum().item<float>(), whole.net->up.weight.t().sum().item<float>(), 1e-1);
     sharded.step(3);
-    sharded.net->norm.weight.fill_(3);
+    {
+      const NoGrad no_grad;
+      sharded.net->norm.weight.fill_(3);
+    }
     sharded.ranks.wait();
     EXPECT_TRUE(sharded.net->norm.weight.detach().equal(full({70}, 3.0, {.device = device}))) << "the write came last";
   }
@@ -270,9 +274,8 @@ TEST(ShardedCheckpoint, is_that_of_one_process_and_resumes) {
       if (world().rank() == 0) io::save_checkpoint(folder / "whole", checkpoint_of(whole));
       barrier(world());
       const io::Checkpoint loaded = io::load_checkpoint(folder / "sharded"), other = io::load_checkpoint(folder / "whole");
-      if (is_exact())
-        for (const char* file : {"model.safetensors", "optimizer.safetensors", "state.json"})
-          EXPECT_EQ(bytes_of(folder / "sharded" / file), bytes_of(folder / "whole" / file)) << file;
+      for (const char* file : {"model.safetensors", "optimizer.safetensors", "state.json"})
+        EXPECT_TRUE(!is_exact(how) || bytes_of(folder / "sharded" / file) == bytes_of(folder / "whole" / file)) << file;
 
       // Either goes on as the other would have.
       Training again(how, true, device), without(how, false, device);
@@ -281,7 +284,7 @@ TEST(ShardedCheckpoint, is_that_of_one_process_and_resumes) {
       without.optimizer->load_state_dict(without.ranks.own_state(loaded.optimizer));
       again.steps(kSteps, 2 * kSteps), without.steps(kSteps, 2 * kSteps), sharded.steps(kSteps, 2 * kSteps);
       EXPECT_EQ(difference(again, sharded), 0) << "to the bit";
-      EXPECT_LE(difference(without, sharded), is_exact() ? 0 : 0.1);
+      EXPECT_LE(difference(without, sharded), is_exact(how) ? 0 : 0.1);
     }
 }
 
