@@ -1,17 +1,9 @@
 #include "lorry/cli/lead.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <thread>
-#include <vector>
-
-#include "lorry/base/error.h"
+#include <string_view>
 
 namespace lorry::cli {
 namespace {
@@ -20,14 +12,6 @@ constexpr double kMostSeconds = 0.5;
 
 // What rank 0 announces: a word, a space, and what it needs.
 constexpr std::string_view kSteps = "steps", kSave = "save", kEnd = "end";
-
-/// The words of this process's command line.
-std::vector<std::string> command_line() {
-  std::ifstream file("/proc/self/cmdline", std::ios::binary);
-  std::vector<std::string> words;
-  for (std::string word; std::getline(file, word, '\0');) words.push_back(word);
-  return words;
-}
 
 }  // namespace
 
@@ -77,33 +61,6 @@ void follow(Trainer& trainer, const parallel::ProcessGroup& group) {
     else
       follow_steps(trainer, std::move(what));
   }
-}
-
-void start_on_devices(int devices) {
-  std::vector<std::string> words{"mpirun", "-n", std::to_string(devices), "--oversubscribe", "--bind-to", "none"};
-  if (::geteuid() == 0) words.emplace_back("--allow-run-as-root");
-  std::error_code error;
-  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
-  require<IoError>(!error, "train: cannot find this program: {}", error.message());
-  words.push_back(self.string());
-  const std::vector<std::string> own = command_line();
-  for (size_t i = 1; i < own.size(); ++i) {
-    if (own[i] == "--devices")
-      ++i;
-    else if (!own[i].starts_with("--devices="))
-      words.push_back(own[i]);
-  }
-  // Each process computes with its share of the processors.
-  const unsigned threads = std::max(1u, std::thread::hardware_concurrency() / static_cast<unsigned>(devices));
-  ::setenv("OMP_NUM_THREADS", std::to_string(threads).c_str(), 0);
-  std::vector<char*> arguments;
-  for (std::string& word : words) arguments.push_back(word.data());
-  arguments.push_back(nullptr);
-  ::execvp("mpirun", arguments.data());
-  raise<IoError>(
-      "train: --devices {} starts the processes with mpirun, which cannot be started: {}; install "
-      "openmpi-bin, or start them with mpirun, srun or torchrun yourself",
-      devices, std::strerror(errno));
 }
 
 }  // namespace lorry::cli

@@ -36,7 +36,4 @@ class Lead {
 /// Does what rank 0 announces until that ends the run.
 void follow(Trainer& trainer, const parallel::ProcessGroup& group);
 
-/// Becomes mpirun, which starts this command again as `devices` processes. Throws IoError if that fails.
-[[noreturn]] void start_on_devices(int devices);
-
 }  // namespace lorry::cli

@@ -221,11 +221,18 @@ void add_train(CLI::App& app, TrainOptions& o) {
       ->needs(compile);
   app.add_flag("--replay", o.replay,
                "Capture one step and replay it: the same numbers, without the host's work for each operator");
-  app.add_option("--devices", o.devices,
-                 "Train on N GPUs of this machine, or with --device cpu in N processes, started by mpirun; each takes "
-                 "an equal part of every batch")
-      ->capture_default_str()
-      ->check(whole(1, 1024))
+  CLI::Option* const devices =
+      app.add_option("--devices", o.devices,
+                     "Train on N GPUs of this machine, or with --device cpu in N processes, started by mpirun; each "
+                     "takes an equal part of every batch")
+          ->capture_default_str()
+          ->check(whole(1, 1024))
+          ->type_name("N");
+  app.add_option("--restarts", o.restarts,
+                 "With --devices: when a process fails, start all of them again from the last checkpoint, N times at "
+                 "most")
+      ->needs(devices)
+      ->check(whole(0, 1'000'000))
       ->type_name("N");
   app.add_flag("--shard", o.shard,
                "With several processes: each steps a part of the parameters, and has only that part of the states");

@@ -63,6 +63,7 @@ struct TrainOptions {
   bool compile = false, epilogues = false, replay = false;
   int64_t devices = 1;           ///< processes to start, each with a device
   bool shard = false;            ///< each of them steps a part of the parameters
+  int64_t restarts = 0;          ///< how often they are started again after a failure
   bool forecast = false;         ///< train nothing; print the memory of a step
   int64_t checkpoint_every = 0;  ///< 0: with each validation; always at the end and when interrupted
 };

@@ -13,6 +13,7 @@
 #include "lorry/cli/lead.h"
 #include "lorry/cli/metrics.h"
 #include "lorry/cli/output.h"
+#include "lorry/cli/processes.h"
 #include "lorry/cli/progress.h"
 #include "lorry/cli/report.h"
 #include "lorry/cli/run_folder.h"
@@ -416,9 +417,11 @@ int run_leader(const TrainOptions& options, const CommonOptions& common, const p
 
 }  // namespace
 
-int run_train(const TrainOptions& options, const CommonOptions& common) {
-  if (options.forecast) return run_forecast(options, common);
-  if (options.devices > 1 && parallel::launched().size == 1) start_on_devices(static_cast<int>(options.devices));
+int run_train(const TrainOptions& given, const CommonOptions& common) {
+  if (given.forecast) return run_forecast(given, common);
+  if (given.devices > 1 && parallel::launched().size == 1) return run_as_processes(given);
+  TrainOptions options = given;
+  if (was_restarted() && options.resume.empty() && RunFolder{options.out}.has_checkpoint()) options.resume = options.out;
   const parallel::ProcessGroup group = parallel::join();
   if (group.size() == 1) return run_leader(options, common, group);
   try {

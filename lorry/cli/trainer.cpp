@@ -47,7 +47,9 @@ std::unique_ptr<parallel::DataParallel> share(const Together& together, const Tr
                       "train: a batch of {} cannot be split evenly over {} processes; choose a --batch that can",
                       s.batch, group.size());
   group.require_same("the text", fmt::format("{} bytes, {}", corpus.train_bytes(), corpus.fingerprint()));
-  for (const auto& [key, value] : to_config(s, {}))
+  TrainSettings known = s;
+  known.steps = s.steps.value_or(0), known.warmup = s.warmup.value_or(0);  // where a plan will say them
+  for (const auto& [key, value] : to_config(known, {}))
     group.require_same(key, std::visit([](const auto& x) { return fmt::format("{}", x); }, value));
   return std::make_unique<parallel::DataParallel>(parameters, group,
                                                   parallel::DataParallelOptions{.shard = together.shard});

@@ -146,6 +146,7 @@ void Coordinator::handle(Peer& from, const Message& message, Time now) {
     case Kind::leave:
       from.has_left = true, ++left_;
       for (const auto& [name, group] : groups_) check_leavers(name, group);
+      for (const auto& [key, exchange] : exchanges_) check_leavers(key, exchange);
       return;
     default:
       ended(from);
@@ -192,7 +193,7 @@ void Coordinator::handle_exchange(Peer& from, const Message& message, Time now) 
     return fail(from.rank, fmt::format("rank {} names other members than rank {} for the same group ({})", from.rank,
                                        exchange.parts.begin()->first, message.texts[0]));
   exchange.parts[from.rank] = message.texts[1];
-  if (exchange.parts.size() < exchange.members.size()) return;
+  if (exchange.parts.size() < exchange.members.size()) return check_leavers(message.texts[0], exchange);
   Message reply{.kind = Kind::exchanged, .texts = {message.texts[0]}};
   for (const int64_t member : exchange.members) reply.texts.push_back(exchange.parts[static_cast<int>(member)]);
   for (const int64_t member : exchange.members)
@@ -244,6 +245,17 @@ void Coordinator::check_leavers(const std::string& name, const Group& group) {
                 fmt::format("rank {} has left{}, and rank {} calls {} (call {} of {})", group.members[i],
                             peer != nullptr ? where(*peer) : "", group.calls.front().first_rank,
                             call_name(group.calls.front().signature), group.all_made, name));
+  }
+}
+
+void Coordinator::check_leavers(const std::string& key, const Exchange& exchange) {
+  for (const int64_t member : exchange.members) {
+    const Peer* const peer = peer_of(static_cast<int>(member));
+    if (exchange.parts.contains(static_cast<int>(member)) || arrived_ < size_ || (peer != nullptr && !peer->has_left))
+      continue;
+    return fail(static_cast<int>(member),
+                fmt::format("rank {} has left{}, and rank {} waits for it in {}", member,
+                            peer != nullptr ? where(*peer) : "", exchange.parts.begin()->first, key));
   }
 }
 

@@ -76,6 +76,7 @@ class Coordinator {
   void handle_overdue(const Message& message);
   void check_times(Time now);
   void check_leavers(const std::string& name, const Group& group);
+  void check_leavers(const std::string& key, const Exchange& exchange);
   void ended(Peer& peer);
   void fail(int rank, std::string sentence);
   void to_all(const Message& message);

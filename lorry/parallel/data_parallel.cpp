@@ -138,6 +138,7 @@ void DataParallel::arrived(size_t parameter) {
         x.name);
   if (!sends_ || x.has_arrived) return;
   x.has_arrived = true;
+  is_finished_ = false;
   if (!is_ordered_) arrivals_.push_back(parameter);
   --buckets_[bucket].missing;
   if (is_ordered_) send_ready();
@@ -195,6 +196,7 @@ void DataParallel::finish() {
   next_ = 0;
   if (!is_ordered_) reorder();
   if (shards_) shards_->set_gradients();
+  is_finished_ = true;
 }
 
 int DataParallel::ranks_with_batch(bool has_batch) const {
@@ -237,7 +239,8 @@ void DataParallel::wait() {
 }
 
 Tensor DataParallel::step(optim::Optimizer& optimizer, const optim::StepOptions& options) {
-  finish();
+  if (!std::exchange(is_finished_, false)) finish();
+  is_finished_ = false;
   return shards_ ? step_own(optimizer, options) : optimizer.step(options);
 }
 

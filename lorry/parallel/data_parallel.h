@@ -72,7 +72,7 @@ class DataParallel {
   /// elements of each that this rank owns, 1-d and some of them empty. Throws ValueError for one that is not among the
   /// parameters of this object.
   std::vector<optim::NamedTensor> own_parts(const std::vector<optim::NamedTensor>& parameters) const;
-  /// finish(), and a step of an optimizer of own_parts(): norm, clip, unscale and skip are those of the gradients of all
+  /// finish(), unless it was called since the last backward, and a step of an optimizer of own_parts(): norm, clip, unscale and skip are those of the gradients of all
   /// ranks. Returns the norm as Optimizer::step does. With `shard` the parameters of other ranks arrive while the
   /// program goes on: calls of this thread that use one wait for it; other threads call wait() first. Throws
   /// ParallelError, and what Optimizer::step throws.
@@ -169,6 +169,7 @@ class DataParallel {
   size_t next_ = 0;               ///< bucket to send
   std::vector<size_t> arrivals_;  ///< of the first step
   bool sends_ = true, is_ordered_ = false;
+  bool is_finished_ = false;  ///< the step's sums are there
 };
 
 }  // namespace lorry::parallel

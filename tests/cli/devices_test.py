@@ -1,7 +1,9 @@
 """Several processes train as one: the losses of one process, whatever their number, and a clear end when one fails."""
+import contextlib
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -11,22 +13,34 @@ from pathlib import Path
 
 from support import LORRY, CommandTest
 
-FLAGS = ("--preset", "nano", "--batch", "4", "--context", "16", "--device", "cpu", "--threads", "1")
+FLAGS = ("--preset", "nano", "--context", "16", "--device", "cpu", "--threads", "1")
 
 
 def children(pid):
     """The processes that a process has started, and those that they have."""
     found = []
-    for task in Path(f"/proc/{pid}/task").glob("*"):
-        for child in map(int, (task / "children").read_text().split()):
-            found += [child, *children(child)]
+    with contextlib.suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").glob("*"):
+            for child in map(int, (task / "children").read_text().split()):
+                found += [child, *children(child)]
     return found
 
 
+def ranks_below(pid):
+    """The processes of the ranks that a process has started."""
+    ranks = {}
+    for child in children(pid):
+        with contextlib.suppress(OSError):
+            for word in Path(f"/proc/{child}/environ").read_bytes().split(b"\0"):
+                if match := re.fullmatch(rb"OMPI_COMM_WORLD_RANK=(\d+)", word):
+                    ranks[int(match[1])] = child
+    return ranks
+
+
 class Devices(CommandTest):
-    def train_on(self, devices, out, *arguments, **options):
-        return self.run_lorry("train", "--text", self.text, "--out", out, *FLAGS, "--devices", devices, *arguments,
-                              **options)
+    def train_on(self, devices, out, *arguments, batch=4, **options):
+        return self.run_lorry("train", "--text", self.text, "--out", out, *FLAGS, "--batch", batch, "--devices",
+                              devices, *arguments, **options)
 
     def assert_near(self, got, expected):
         """Losses of two runs, of the same steps and validations."""
@@ -54,23 +68,42 @@ class Devices(CommandTest):
         self.run_lorry("train", "--resume", "whole", "--steps", 24, "--device", "cpu", "--threads", 1, "--devices", 2)
         self.assert_near(self.losses("run"), self.losses("whole"))
 
+    def test_shards_change_neither_losses_nor_checkpoints(self):
+        self.train_on(1, "one", "--steps", 12, batch=12)
+        for devices in (2, 3, 4):
+            out = f"shards{devices}"
+            self.train_on(devices, out, "--steps", 12, "--shard", batch=12)
+            self.assert_near(self.losses(out), self.losses("one"))
+            for file in ("model.safetensors", "optimizer.safetensors"):
+                sizes = [(self.path / run / "checkpoint" / file).stat().st_size for run in (out, "one")]
+                self.assertEqual(sizes[0], sizes[1], "one logical checkpoint, whatever the number of processes")
+
+    def test_a_checkpoint_goes_on_with_any_number_of_processes_with_shards_or_without(self):
+        self.train_on(1, "whole", "--steps", 4, batch=12)
+        self.run_lorry("train", "--resume", "whole", "--steps", 12, "--device", "cpu", "--threads", 1)
+        ways = [(1, False), (2, False), (3, True), (4, True)]
+        for i, (saved_by, shard) in enumerate(ways):
+            run = f"from{i}"
+            self.train_on(saved_by, run, "--steps", 4, *["--shard"] * shard, batch=12)
+            for devices, sharded in ways:
+                copy = f"{run}to{devices}{sharded}"
+                shutil.copytree(self.path / run, self.path / copy)
+                self.run_lorry("train", "--resume", copy, "--steps", 12, "--device", "cpu", "--threads", 1, "--devices",
+                               devices, *["--shard"] * sharded)
+                self.assertAlmostEqual(self.losses(copy)[-1][2], self.losses("whole")[-1][2], delta=1e-4)
+
     def test_a_run_limited_by_time_ends_on_all(self):
         done = self.train_on(2, "timed", "--max-seconds", 3)
         self.assertIn("validation loss", done.out)
 
     def test_the_death_of_a_process_ends_the_others_and_is_named(self):
-        command = [LORRY, "train", "--text", str(self.text), "--out", "run", *FLAGS, "--devices", "2",
+        command = [LORRY, "train", "--text", str(self.text), "--out", "run", *FLAGS, "--batch", "4", "--devices", "2",
                    "--steps", "100000", "--checkpoint-every", "20", "--eval-every", "50000"]
         process = subprocess.Popen(command, cwd=self.path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         while not (self.path / "run" / "checkpoint").exists():
             self.assertIsNone(process.poll())
             time.sleep(0.05)
-        ranks = {}
-        for pid in children(process.pid):
-            words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-            for word in words:
-                if match := re.fullmatch(rb"OMPI_COMM_WORLD_RANK=(\d+)", word):
-                    ranks[int(match[1])] = pid
+        ranks = ranks_below(process.pid)
         begin = time.monotonic()
         os.kill(ranks[1], signal.SIGKILL)
         error = process.communicate(timeout=60)[1].decode()
@@ -81,6 +114,34 @@ class Devices(CommandTest):
         self.assertIn("rank 1 has ended in step", complaints[0])
         self.run_lorry("generate", "--checkpoint", "run", "--tokens", 4, "--device", "cpu")  # it is whole
 
+    def test_a_run_is_restarted_when_a_process_dies(self):
+        arguments = ("--steps", "400", "--checkpoint-every", "7", "--eval-every", "400")
+        self.train_on(2, "whole", *arguments)
+        command = [LORRY, "train", "--text", str(self.text), "--out", "run", *FLAGS, "--batch", "4", "--devices", "2",
+                   "--shard", "--restarts", "2", *arguments]
+        process = subprocess.Popen(command, cwd=self.path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        for rank in (1, 0):
+            metrics = self.path / "run" / "metrics.jsonl"
+            begin = time.monotonic()
+            while not metrics.exists() or metrics.stat().st_mtime_ns == 0 or not (ranks := ranks_below(process.pid)) \
+                    or len(ranks) < 2 or not (self.path / "run" / "checkpoint").exists():
+                self.assertIsNone(process.poll())
+                self.assertLess(time.monotonic() - begin, 60)
+                time.sleep(0.01)
+            os.kill(ranks[rank], signal.SIGKILL)
+            while ranks_below(process.pid).get(rank) == ranks[rank] and process.poll() is None:
+                time.sleep(0.01)
+        error = process.communicate(timeout=120)[1].decode()
+        self.assertEqual(process.returncode, 0, error)
+        restarts = re.findall(r"lorry: restart (\d) of 2: the run goes on after step \d+; \d+ steps are lost", error)
+        self.assertEqual(restarts, ["1", "2"], error)
+        self.assert_near(self.losses("run"), self.losses("whole"))
+
+    def test_what_fails_before_a_step_is_not_restarted(self):
+        done = self.train_on(3, "refused", "--restarts", 5, "--steps", 2, status=1)
+        self.assertNotIn("restart", done.err)
+        self.run_lorry("train", "--text", self.text, "--restarts", 2, status=2)
+
     def test_processes_of_torchrun_find_each_other_and_need_gpus(self):
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
@@ -89,7 +150,7 @@ class Devices(CommandTest):
         for rank in range(2):
             environment = dict(os.environ, RANK=str(rank), WORLD_SIZE="2", LOCAL_RANK=str(rank),
                                MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-            command = [LORRY, "train", "--text", str(self.text), "--out", f"run{rank}", *FLAGS, "--steps", "2"]
+            command = [LORRY, "train", "--text", str(self.text), "--out", f"run{rank}", *FLAGS, "--batch", "4", "--steps", "2"]
             processes.append(subprocess.Popen(command, cwd=self.path, env=environment, stderr=subprocess.PIPE))
         for process in processes:
             error = process.communicate(timeout=60)[1].decode()

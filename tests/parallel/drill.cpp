@@ -1,5 +1,5 @@
 // Trains a little with others, and lets one rank go wrong where it is told to: tests/parallel/drill_test.py.
-//   drill FAULT PHASE RANK
+//   drill FAULT PHASE RANK FOLDER [shard]
 // Exit status 0: all steps done; 1: an error, which is one line on standard error.
 
 #include <unistd.h>
@@ -12,8 +12,9 @@
 #include <string>
 #include <thread>
 
-#include "lorry/io/safetensors.h"
+#include "lorry/io/checkpoint.h"
 #include "lorry/lorry.h"
+#include "lorry/parallel/checkpoint.h"
 #include "lorry/parallel/data_parallel.h"
 
 namespace {
@@ -50,15 +51,31 @@ void disagree(const parallel::ProcessGroup& world, Device device) {
   if (g_fault == "count" && !other) parallel::all_reduce_(x, world);
 }
 
-int run(const char* folder) {
+/// Saves, by all ranks where they have shards and else by rank 0, and looks at what was saved.
+int save(const char* folder, int64_t step, const nn::Linear& layer, const optim::Optimizer& optimizer,
+         parallel::DataParallel& ranks, const nn::Linear& alone) {
+  const fs::path path = fs::path(folder) / "checkpoint";
+  const io::Checkpoint checkpoint{layer.state_dict(), optimizer.state_dict(), {.step = step}};
+  if (ranks.is_sharded())
+    parallel::save_checkpoint(path, checkpoint, ranks);
+  else if (ranks.group().rank() == 0)
+    io::save_checkpoint(path, checkpoint);
+  if (ranks.group().rank() != 0) return 0;
+  const Tensor saved = io::load_checkpoint(path).model.at("weight");
+  if (saved.sub(alone.weight.detach().cpu()).abs().max().item<float>() <= 1e-4f) return 0;
+  std::fprintf(stderr, "garbage: saved in step %d\n", static_cast<int>(step));
+  return 3;
+}
+
+int run(const char* folder, bool shard) {
   if (goes_wrong("start-up", parallel::launched().rank)) return 0;
   const parallel::ProcessGroup world = parallel::join();
   const char* const where = std::getenv("LORRY_TEST_DEVICE");
   const Device device = where != nullptr && std::string(where) == "cuda" ? world.device() : kCPU;
   nn::Linear layer(64, 64);
   layer.to(device);
-  parallel::DataParallel ranks(layer.named_parameters(), world);
-  optim::AdamW optimizer(layer.named_parameters(), {});
+  parallel::DataParallel ranks(layer.named_parameters(), world, {.shard = shard});
+  optim::AdamW optimizer(ranks.own_parts(layer.named_parameters()), {});
   // All ranks have the same batch, so a model of its own that each trains beside it has the same loss.
   nn::Linear alone(64, 64);
   alone.to(device);
@@ -75,8 +92,8 @@ int run(const char* folder) {
     if (at("reduction")) return 0;
     ranks.finish();
     if (at("step")) return 0;
-    optimizer.step();
-    optimizer.zero_grad();
+    ranks.step(optimizer, {.max_norm = 1e9});
+    ranks.zero_grad();
     const float got = loss.item<float>();
     const Tensor own_loss = alone(ones({8, 64}, {.device = device})).square().mean();
     own_loss.backward();
@@ -86,16 +103,9 @@ int run(const char* folder) {
       std::fprintf(stderr, "garbage: a loss of %g\n", static_cast<double>(got));
       return 3;
     }
-    if (step % 2 == 1 && world.rank() == 0) {
-      const fs::path file = fs::path(folder) / "model.safetensors";
+    if (step % 2 == 1) {
       if (at("checkpoint")) return 0;
-      const Tensor expected = alone.weight.detach().cpu();
-      io::save_safetensors(file, layer.state_dict());
-      const Tensor saved = io::load_safetensors(file).at("weight");
-      if (!(saved.sub(expected).abs().max().item<float>() <= 1e-4f)) {
-        std::fprintf(stderr, "garbage: saved in step %d\n", static_cast<int>(step));
-        return 3;
-      }
+      if (const int status = save(folder, step, layer, optimizer, ranks, alone)) return status;
     }
     parallel::barrier(world);
   }
@@ -105,10 +115,10 @@ int run(const char* folder) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 5) return 2;
+  if (argc != 5 && argc != 6) return 2;
   g_fault = argv[1], g_phase = argv[2], g_rank = std::atoi(argv[3]);
   try {
-    return run(argv[4]);
+    return run(argv[4], argc == 6);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "lorry: %s\n", error.what());
     return 1;

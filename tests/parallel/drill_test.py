@@ -33,13 +33,13 @@ def whole(path):
     return len(data) == 8 + size + max(ends)
 
 
-def run(ranks, fault, phase, faulty):
+def run(ranks, fault, phase, faulty, shard):
     """Returns what was wrong with the way in which the other ranks ended."""
     wrong = []
     with tempfile.TemporaryDirectory(prefix="lorry-drill-") as folder:
         script = Path(__file__).with_name("run_rank.py")
         command = [*os.environ["LORRY_MPIRUN"].split(), "-n", str(ranks), sys.executable, str(script), folder,
-                   os.environ["LORRY_DRILL"], fault, phase, str(faulty), folder]
+                   os.environ["LORRY_DRILL"], fault, phase, str(faulty), folder, *["shard"] * shard]
         environment = dict(os.environ, LORRY_PARALLEL_TIMEOUT=str(TIMEOUT), OMP_NUM_THREADS="1")
         begin = time.monotonic()
         process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -70,19 +70,23 @@ def run(ranks, fault, phase, faulty):
                 wrong.append(f"rank {r} says {text!r}")
             elif os.environ.get("LORRY_DRILL_SHOW"):
                 print(f"      rank {r}: {text}")
-        model = Path(folder, "model.safetensors")
-        if phase not in ("start-up",) and model.exists() and not whole(model):
+        checkpoint = Path(folder, "checkpoint")
+        if checkpoint.exists() and not all(whole(checkpoint / f"{x}.safetensors") for x in ("model", "optimizer")):
             wrong.append("the checkpoint is damaged")
+        if phase in ("checkpoint", "calls") and not checkpoint.exists():
+            wrong.append("the last checkpoint is gone")
     return wrong, seconds
 
 
-def cases(ranks, only):
-    """(ranks, fault, phase, faulty rank) of every drill: that is the coordinator's own rank, which alone writes
-    checkpoints, and another."""
-    for fault, phase in [(f, p) for f in FAULTS for p in PHASES] + [(d, "calls") for d in DISAGREEMENTS]:
+def cases(ranks, only, shard):
+    """(ranks, fault, phase, faulty rank, whether there are shards) of every drill. The faulty rank is the coordinator's
+    own, which without shards alone writes checkpoints, and another. With shards: the phases that are other ones."""
+    all_of_them = [(f, p, False) for f in FAULTS for p in PHASES] + [(d, "calls", False) for d in DISAGREEMENTS]
+    with_shards = [(f, p, True) for f in FAULTS for p in ("reduction", "step", "checkpoint")]
+    for fault, phase, sharded in (with_shards if shard else all_of_them):
         if not only or {fault, phase} & set(only.split(",")):
-            for faulty in (0,) if phase == "checkpoint" else (0, ranks - 1):
-                yield ranks, fault, phase, faulty
+            for faulty in (0,) if phase == "checkpoint" and not sharded else (0, ranks - 1):
+                yield ranks, fault, phase, faulty, sharded
 
 
 def waits(case):
@@ -95,17 +99,18 @@ def main():
     parser.add_argument("--ranks", default="2,4")
     parser.add_argument("--only")
     parser.add_argument("--jobs", type=int, default=1, help="how many drills that wait are made at once")
+    parser.add_argument("--shard", action="store_true", help="drills of sharded steps and checkpoints")
     options = parser.parse_args()
-    todo = [case for ranks in options.ranks.split(",") for case in cases(int(ranks), options.only)]
+    todo = [case for ranks in options.ranks.split(",") for case in cases(int(ranks), options.only, options.shard)]
     failures = 0
 
     def report(case, result):
         nonlocal failures
-        ranks, fault, phase, faulty = case
+        ranks, fault, phase, faulty, shard = case
         wrong, seconds = result
         failures += bool(wrong)
         verdict = "FAILED" if wrong else "ok"
-        print(f"{verdict:6} {ranks} ranks, rank {faulty} {fault} in {phase}: {seconds:.1f} s",
+        print(f"{verdict:6} {ranks} ranks{', shards' * shard}, rank {faulty} {fault} in {phase}: {seconds:.1f} s",
               *(f"\n      {w}" for w in wrong), flush=True)
 
     for case in todo:
