@@ -4,6 +4,7 @@
 #include <array>
 #include <queue>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "lorry/autograd/node.h"
 #include "lorry/base/events.h"
@@ -108,10 +109,59 @@ Tensor fitted(Tensor g, const Node& node, int index) {
 class Walk {
  public:
   Walk(const std::vector<Edge>& roots, std::vector<Capture>* captures, bool stop_at_captures)
-      : needed_(roots, captures, stop_at_captures), captures_(captures) {}
+      : needed_(roots, captures, stop_at_captures), captures_(captures) {
+    if (captures == nullptr && g_awaited_leaves > 0) find_awaited(roots);
+  }
 
   void send(const Edge& edge, Tensor g) {
-    if (!needed_(edge) || !g.defined()) return;
+    if (!needed_(edge)) return;
+    if (g.defined()) add(edge, std::move(g));
+    if (awaited_.empty()) return;
+    const auto leaf = awaited_.find(edge.node.get());
+    if (leaf != awaited_.end() && --leaf->second == 0) apply_awaited(*leaf->first);
+  }
+
+  void run(bool keep) {
+    while (!ready_.empty()) {
+      Node* node = ready_.top();
+      ready_.pop();
+      auto entry = pending_.extract(node);
+      visit(*node, std::move(entry.mapped()), keep);
+    }
+    for (Node* const leaf : awaited_leaves_) apply_awaited(*leaf);  // to which some edge has brought nothing
+    join();
+  }
+
+ private:
+  /// Counts the edges that lead to leaves for whose gradients somebody waits.
+  void find_awaited(const std::vector<Edge>& roots) {
+    std::unordered_set<const Node*> seen;
+    std::vector<const Node*> stack;
+    const auto visit = [&](const Edge& edge) {
+      if (!edge) return;
+      if (!edge.node->edges.empty()) {
+        if (seen.insert(edge.node.get()).second) stack.push_back(edge.node.get());
+      } else if (edge.node->is_awaited() && ++awaited_[edge.node.get()] == 1) {
+        awaited_leaves_.push_back(edge.node.get());
+      }
+    };
+    for (const Edge& root : roots) visit(root);
+    while (!stack.empty()) {
+      const Node* const node = stack.back();
+      stack.pop_back();
+      for (const Edge& edge : node->edges) visit(edge);
+    }
+  }
+
+  /// Hands a leaf what has come for it, if anything has.
+  void apply_awaited(Node& leaf) {
+    auto entry = pending_.extract(&leaf);
+    if (entry.empty()) return;
+    const StreamScope there(stream_of(leaf, entry.mapped()[0].device()));
+    visit(leaf, std::move(entry.mapped()), true);
+  }
+
+  void add(const Edge& edge, Tensor g) {
     g = fitted(std::move(g), *edge.node, edge.index);
     const Device device = g.device();
     const Stream target = stream_of(*edge.node, device);
@@ -120,7 +170,7 @@ class Walk {
     auto [at, fresh] = pending_.try_emplace(edge.node.get());
     if (fresh) {
       at->second.resize(edge.node->outputs.size());
-      ready_.push(edge.node.get());
+      if (!awaited_.contains(edge.node.get())) ready_.push(edge.node.get());
     }
     Tensor& sum = at->second[static_cast<size_t>(edge.index)];
     if (!sum.defined()) {
@@ -132,17 +182,6 @@ class Walk {
     }
   }
 
-  void run(bool keep) {
-    while (!ready_.empty()) {
-      Node* node = ready_.top();
-      ready_.pop();
-      auto entry = pending_.extract(node);
-      visit(*node, std::move(entry.mapped()), keep);
-    }
-    join();
-  }
-
- private:
   /// Nobody else holds it.
   static bool is_sole(const Tensor& x) {
     return x.node_ptr()->users() == 1 && x.storage().users() == 1 && !x.layout().has_internal_overlap();
@@ -201,6 +240,8 @@ class Walk {
   const std::array<void*, kMaxDevices> callers_ = std::to_array(detail::t_streams);
   std::unordered_map<Node*, std::vector<Tensor>> pending_;
   std::priority_queue<Node*, std::vector<Node*>, BySequence> ready_;
+  std::unordered_map<Node*, int64_t> awaited_;  ///< leaves, and how many edges have still to bring their gradients
+  std::vector<Node*> awaited_leaves_;           ///< in the order in which they were found
   std::vector<Stream> used_;
 };
 

@@ -112,17 +112,25 @@ void Accumulate::add(const Tensor& g) {
     return;
   }
   is_taken_ = false;
-  if (destination_.defined() && !mode(kGradMode)) {
-    if (g.node() != destination_.node()) destination_.copy_(g);
-    return put(destination_);
-  }
+  if (destination_.defined() && g.node() == destination_.node()) return put(destination_);
   const bool sole = g.node_ptr()->users() == 1 && g.storage().users() == 1 && g.is_contiguous();
   put(sole ? g : g.clone());  // never shared: the next backward adds into it
 }
 
 void Accumulate::set_destination(const Tensor& memory, std::function<void()> arrived) {
   const std::scoped_lock lock(mutex_);
-  destination_ = memory, arrived_ = std::move(arrived), is_taken_ = false;
+  destination_ = memory, is_taken_ = false;
+  set_arrived(std::move(arrived));
+}
+
+void Accumulate::set_arrived(std::function<void()> arrived) {
+  g_awaited_leaves += static_cast<int>(arrived != nullptr) - static_cast<int>(arrived_ != nullptr);
+  arrived_ = std::move(arrived);
+}
+
+bool Accumulate::is_awaited() const {
+  const std::scoped_lock lock(mutex_);
+  return arrived_ != nullptr;
 }
 
 Tensor Accumulate::take_destination() {
@@ -165,10 +173,11 @@ void Accumulate::follow(const Tensor& leaf) {
   const std::scoped_lock lock(mutex_);
   const bool fits = destination_.defined() && destination_.sizes() == leaf.sizes() &&
                     destination_.dtype() == leaf.dtype() && destination_.device() == leaf.device();
-  if (!fits) destination_ = {}, arrived_ = {};
+  if (!fits) destination_ = {}, set_arrived({});
 }
 
 Accumulate::~Accumulate() {
+  set_arrived({});
   if (grad_.defined()) grad_.node()->storage->drop_gradient();
 }
 

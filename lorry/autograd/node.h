@@ -30,6 +30,8 @@ using Hook = std::function<Tensor(const Tensor&)>;
 
 /// This thread is in a backward() whose gradients go to the leaves.
 inline constinit thread_local bool t_destinations = false;
+/// How many leaves there are for whose gradients somebody waits (gradient_destination.h).
+inline constinit std::atomic<int> g_awaited_leaves = 0;
 
 class Accumulate;
 
@@ -46,6 +48,8 @@ class Node : public Counted {
   virtual Tensor take_destination() { return {}; }
   /// Whether a sum of gradients of its output may go on in this memory, although somebody else holds it too.
   virtual bool adds_into(const Tensor&) const { return false; }
+  /// Of a leaf: whether somebody waits for its gradient. It is then applied as soon as the gradient is complete.
+  virtual bool is_awaited() const { return false; }
   /// Frees the tensors saved for apply. Another thread's apply then throws GradError.
   virtual void release() {}
   /// Adds the storages of the tensors that it saved.
@@ -112,12 +116,14 @@ class Accumulate final : public Node {
   void set_destination(const Tensor& memory, std::function<void()> arrived);
   Tensor take_destination() override;
   bool adds_into(const Tensor& x) const override;
+  bool is_awaited() const override;
   /// changes() when the gradient was last replaced; 0: never.
   uint64_t changed() const { return changed_.load(std::memory_order_relaxed); }
 
  private:
   void add(const Tensor& g);
   void put(const Tensor& grad);
+  void set_arrived(std::function<void()> arrived);
 
   mutable std::mutex mutex_;
   Tensor grad_;

@@ -89,6 +89,14 @@ EngineOptions checked(EngineOptions o, const nn::GPT& model) {
   std::erase_if(o.buckets.executions, [&](const auto& of_size) { return of_size.first > o.sequences; });
   require<ValueError>(o.buckets.trial == nullptr, "Engine: buckets.trial is given; the engine sets it itself");
   o.buckets.device = device;
+  if (model.split() && model.split()->size() > 1) {
+    // What ranks do together they must all do, and in the same order.
+    require<ValueError>(o.buckets.policy == replay::Policy::fixed &&
+                            o.buckets.capture != replay::Capture::in_background && o.buckets.memory_budget == 0,
+                        "Engine: the steps of a split model are chosen by time or memory, which differ between ranks; "
+                        "use Policy::fixed, no capture in the background and no memory_budget");
+    if (device.is_cpu()) o.buckets.execution = replay::Execution::eager;
+  }
   if (o.buckets.follow.empty()) o.buckets.follow = model.named_parameters();
   return o;
 }
@@ -159,7 +167,7 @@ Engine::State::State(const nn::GPT& model, EngineOptions options)
       options_(checked(std::move(options), model)),
       device_(model.tokens.weight.device()),
       cache_(model.config(), options_.blocks, options_.block_size,
-             {.dtype = model.tokens.weight.dtype(), .device = device_}),
+             {.dtype = model.tokens.weight.dtype(), .device = device_}, model.split() ? model.split()->size() : 1),
       slots_(slot_sizes(model, options_), device_),
       window_(window_of(options_)),
       blocks_(options_.blocks),

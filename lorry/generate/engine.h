@@ -55,6 +55,7 @@ struct EngineStats {
 /// Used by one thread at a time.
 class Engine {
  public:
+  /// Of a split model (nn/split.h) every rank makes the same engine and the same calls, and gets the same tokens.
   /// Everything is on the device of the model, in its dtype. The model must outlive the engine; if its parameters are
   /// written in place, later tokens follow the new ones. Throws ValueError for options out of range and for a model
   /// that is in training mode and has dropout, and OutOfMemory.

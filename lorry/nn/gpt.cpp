@@ -1,5 +1,6 @@
 #include "lorry/nn/gpt.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "lorry/autograd/grad_mode.h"
@@ -43,10 +44,37 @@ GPTConfig checked(const GPTConfig& c) {
   return c;
 }
 
-/// Initialises a linear layer from a normal distribution.
-void initialise(const Linear& layer, double std) {
-  layer.weight.normal_(0, std);
-  if (layer.bias.defined()) layer.bias.zero_();
+int64_t parts(const Split* split) { return split == nullptr ? 1 : split->size(); }
+
+const GPTConfig& checked(const GPTConfig& c, const Split* split) {
+  checked(c);
+  if (split == nullptr) return c;
+  const int64_t ranks = split->size(), rows = (c.vocab + ranks - 1) / ranks;
+  require<ValueError>(c.heads % ranks == 0, "GPT: {} ranks do not divide {} heads", ranks, c.heads);
+  require<ValueError>((ranks - 1) * rows < c.vocab, "GPT: a vocabulary of {} is too small for {} ranks", c.vocab, ranks);
+  require<ValueError>(c.dropout == 0, "GPT: a split model has no dropout; got {}", c.dropout);
+  return c;
+}
+
+Tensor enter(const Split* split, const Tensor& x) { return split == nullptr ? x : split->enter(x); }
+/// A layer of whose inputs each rank has a part.
+Tensor leave(const Split* split, const Linear& layer, const Tensor& x) {
+  if (split == nullptr) return layer.forward(x);
+  const Tensor sum = split->leave(linear(x, layer.weight));
+  return layer.bias.defined() ? sum + layer.bias : sum;
+}
+
+/// Draws a parameter from a normal distribution. Where it is split all ranks draw the whole, and have their part of it.
+void draw(const Tensor& x, const char* name, double std, const GPTConfig& config, const Split* split) {
+  const std::optional<SplitRule> rule = split == nullptr ? std::nullopt : GPT::split_rule(name);
+  if (!rule) {
+    x.normal_(0, std);
+    return;
+  }
+  Dims sizes = x.sizes();
+  sizes[rule->dim] *= split->size();
+  if (std::string_view(name) == "tokens.weight" || std::string_view(name) == "head") sizes[rule->dim] = config.vocab;
+  x.copy_(part_of(empty(sizes, x.options()).normal_(0, std), *rule, *split));
 }
 
 }  // namespace
@@ -68,19 +96,21 @@ int64_t parameter_count(const GPTConfig& c) {
   return embeddings + c.layers * block + norm + (c.tie_weights ? 0 : c.vocab * w);
 }
 
-PagedCache::PagedCache(const GPTConfig& config, int64_t blocks, int64_t block_size, const Options& options) {
+PagedCache::PagedCache(const GPTConfig& config, int64_t blocks, int64_t block_size, const Options& options,
+                       int64_t parts) {
   checked(config);
   require<ValueError>(blocks > 0 && block_size > 0,
                       "PagedCache: no room for a position; got {} blocks of {}; expected at least one of each", blocks,
                       block_size);
-  const Dims sizes = {blocks, block_size, config.heads, config.width / config.heads};
+  const Dims sizes = {blocks, block_size, config.heads / parts, config.width / config.heads};
   for (int64_t i = 0; i < config.layers; ++i) layers_.push_back({zeros(sizes, options), zeros(sizes, options)});
 }
 
-CausalSelfAttention::CausalSelfAttention(const GPTConfig& c, const Options& options)
-    : qkv(c.width, 3 * c.width, c.bias, options),
-      projection(c.width, c.width, c.bias, options),
-      heads_(c.heads),
+CausalSelfAttention::CausalSelfAttention(const GPTConfig& c, const Options& options, const Split* split)
+    : qkv(c.width, 3 * c.width / parts(split), c.bias, options),
+      projection(c.width / parts(split), c.width, c.bias, options),
+      split_(split),
+      heads_(c.heads / parts(split)),
       dropout_(c.dropout),
       residual_dropout_(c.dropout) {
   add("qkv", qkv);
@@ -90,7 +120,7 @@ CausalSelfAttention::CausalSelfAttention(const GPTConfig& c, const Options& opti
 
 Tensor CausalSelfAttention::project(const Tensor& x, const Rotation* rotation) const {
   const detail::ShapesOnly shapes;
-  const Tensor packed = qkv.forward(x);
+  const Tensor packed = qkv.forward(enter(split_, x));
   if (rotation == nullptr) return packed;
   Dims heads = packed.sizes();
   heads.back() = 3 * heads_;
@@ -101,14 +131,15 @@ Tensor CausalSelfAttention::project(const Tensor& x, const Rotation* rotation) c
 Tensor CausalSelfAttention::forward(const Tensor& x, const Rotation* rotation) const {
   const Scope here = scope();
   const AttentionOptions options{.dropout = is_training() ? dropout_ : 0, .causal = true};
-  return residual_dropout_.forward(projection.forward(packed_attention(project(x, rotation), heads_, options)));
+  return residual_dropout_.forward(
+      leave(split_, projection, packed_attention(project(x, rotation), heads_, options)));
 }
 
 Tensor CausalSelfAttention::project_and_store(const Tensor& x, const Rotation* rotation, const PagedBatch& rows,
                                               const PagedCache::Layer& cache) const {
-  const Tensor parts = project(x, rotation).view({x.size(0), 3, heads_, x.size(1) / heads_});
-  paged_write(cache.k, cache.v, parts.select(1, 1), parts.select(1, 2), rows.block_table, rows.slots, rows.positions);
-  return parts.select(1, 0);
+  const Tensor packed = project(x, rotation), three = packed.view({x.size(0), 3, heads_, packed.size(1) / (3 * heads_)});
+  paged_write(cache.k, cache.v, three.select(1, 1), three.select(1, 2), rows.block_table, rows.slots, rows.positions);
+  return three.select(1, 0);
 }
 
 Tensor CausalSelfAttention::forward(const Tensor& x, const Rotation* rotation, const PagedBatch& rows,
@@ -116,7 +147,7 @@ Tensor CausalSelfAttention::forward(const Tensor& x, const Rotation* rotation, c
   const Scope here = scope();
   const Tensor q = project_and_store(x, rotation, rows, cache);
   const Tensor seen = paged_attention(q, cache.k, cache.v, rows.block_table, rows.slots, rows.positions);
-  return projection.forward(seen.view(x.sizes()));
+  return leave(split_, projection, seen.view({x.size(0), seen.size(1) * seen.size(2)}));
 }
 
 void CausalSelfAttention::store(const Tensor& x, const Rotation* rotation, const PagedBatch& rows,
@@ -125,8 +156,11 @@ void CausalSelfAttention::store(const Tensor& x, const Rotation* rotation, const
   project_and_store(x, rotation, rows, cache);
 }
 
-MLP::MLP(const GPTConfig& c, const Options& options)
-    : up(c.width, 4 * c.width, c.bias, options), down(4 * c.width, c.width, c.bias, options), dropout_(c.dropout) {
+MLP::MLP(const GPTConfig& c, const Options& options, const Split* split)
+    : up(c.width, 4 * c.width / parts(split), c.bias, options),
+      down(4 * c.width / parts(split), c.width, c.bias, options),
+      split_(split),
+      dropout_(c.dropout) {
   add("up", up);
   add("down", down);
   add("dropout", dropout_);
@@ -134,14 +168,14 @@ MLP::MLP(const GPTConfig& c, const Options& options)
 
 Tensor MLP::forward(const Tensor& x) const {
   const Scope here = scope();
-  return dropout_.forward(down.forward(gelu(up.forward(x), "tanh")));
+  return dropout_.forward(leave(split_, down, gelu(up.forward(enter(split_, x)), "tanh")));
 }
 
-Block::Block(const GPTConfig& c, const Options& options)
+Block::Block(const GPTConfig& c, const Options& options, const Split* split)
     : norm1(c.width, c.bias, 1e-5, options),
-      attention(c, options),
+      attention(c, options, split),
       norm2(c.width, c.bias, 1e-5, options),
-      mlp(c, options) {
+      mlp(c, options, split) {
   add("norm1", norm1);
   add("attention", attention);
   add("norm2", norm2);
@@ -161,35 +195,94 @@ Tensor Block::forward(const Tensor& x, const Rotation* rotation, const PagedBatc
   return middle + mlp.forward(norm2.forward(middle));
 }
 
-GPT::GPT(const GPTConfig& config, const Options& options)
-    : tokens(checked(config).vocab, config.width, {}, options),
+GPT::GPT(const GPTConfig& config, const Options& options, std::shared_ptr<const Split> split)
+    : tokens((checked(config, split.get()).vocab + parts(split.get()) - 1) / parts(split.get()), config.width, {},
+             options),
       norm(config.width, config.bias, 1e-5, options),
       config_(config),
+      split_(std::move(split)),
       dropout_(config.dropout) {
   add("tokens", tokens);
   if (!config.rotary) add("positions", positions.emplace(config.context, config.width, std::nullopt, options));
   add("dropout", dropout_);
-  for (int64_t i = 0; i < config.layers; ++i) add(fmt::format("block{}", i), blocks.emplace_back(config, options));
+  for (int64_t i = 0; i < config.layers; ++i) add(fmt::format("block{}", i), blocks.emplace_back(config, options, split_.get()));
   add("norm", norm);
   if (config.rotary) {
     const Rotation all = nn::rotation(0, config.context, config.width / config.heads, options);
     rotation_ = {constant(all.cos), constant(all.sin)};
   }
-  if (!config.tie_weights) head_ = parameter("head", empty({config.vocab, config.width}, options));
+  if (!config.tie_weights) head_ = parameter("head", empty(tokens.weight.sizes(), options));
 
   const NoGrad quiet;
   constexpr double kStd = 0.02;  // GPT-2's
   const double inside = config.lecun_normal ? 1 / std::sqrt(static_cast<double>(config.width)) : kStd;
   const double residual = inside / std::sqrt(2.0 * static_cast<double>(config.layers));
-  tokens.weight.normal_(0, kStd);
+  const auto initialise = [&](const Linear& layer, const char* name, double std) {
+    draw(layer.weight, name, std, config, split_.get());
+    if (layer.bias.defined()) layer.bias.zero_();
+  };
+  draw(tokens.weight, "tokens.weight", kStd, config, split_.get());
   if (positions) positions->weight.normal_(0, kStd);
   for (const Block& block : blocks) {
-    initialise(block.attention.qkv, inside);
-    initialise(block.attention.projection, residual);
-    initialise(block.mlp.up, inside);
-    initialise(block.mlp.down, residual);
+    initialise(block.attention.qkv, "attention.qkv.weight", inside);
+    initialise(block.attention.projection, "attention.projection.weight", residual);
+    initialise(block.mlp.up, "mlp.up.weight", inside);
+    initialise(block.mlp.down, "mlp.down.weight", residual);
   }
-  if (head_.defined()) head_.normal_(0, kStd);
+  if (head_.defined()) draw(head_, "head", kStd, config, split_.get());
+}
+
+std::optional<SplitRule> GPT::split_rule(std::string_view parameter) {
+  constexpr std::pair<std::string_view, SplitRule> kRules[] = {
+      {"attention.qkv.weight", {0, 3}}, {"attention.qkv.bias", {0, 3}}, {"attention.projection.weight", {1, 1}},
+      {"mlp.up.weight", {0, 1}},        {"mlp.up.bias", {0, 1}},        {"mlp.down.weight", {1, 1}},
+      {"tokens.weight", {0, 1}},        {"head", {0, 1}}};
+  for (const auto& [ending, rule] : kRules)
+    if (parameter.ends_with(ending)) return rule;
+  return std::nullopt;
+}
+
+namespace {
+
+/// The rule of an entry of a state: of a model, or of an optimizer.
+std::optional<SplitRule> rule_of(std::string_view key, const Tensor& x) {
+  const std::optional<SplitRule> own = GPT::split_rule(key),
+                                 rule = own ? own : GPT::split_rule(key.substr(0, key.rfind('.')));
+  if (!rule || !x.defined() || x.dim() == 0) return std::nullopt;
+  require<ValueError>(x.dtype() != kU8 && x.dim() > rule->dim,
+                      "GPT: state '{}' is no state of a split parameter; got {}; 8-bit states cannot be split", key, x);
+  return rule;
+}
+bool is_of_vocabulary(std::string_view key) { return key.starts_with("tokens.") || key.starts_with("head"); }
+
+}  // namespace
+
+TensorMap GPT::own_state(const TensorMap& whole) const {
+  if (!split_) return whole;
+  const NoGrad quiet;
+  TensorMap own;
+  for (const auto& [key, x] : whole) {
+    const std::optional<SplitRule> rule = rule_of(key, x);
+    own[key] = rule ? part_of(x, *rule, *split_) : x;
+  }
+  return own;
+}
+
+TensorMap GPT::whole_state(const TensorMap& own) const {
+  if (!split_) return own;
+  const NoGrad quiet;
+  TensorMap whole;
+  for (const auto& [key, x] : own) {
+    const std::optional<SplitRule> rule = rule_of(key, x);
+    if (!rule) {
+      whole[key] = x;
+      continue;
+    }
+    Dims sizes = x.sizes();
+    sizes[rule->dim] = is_of_vocabulary(key) ? config_.vocab : sizes[rule->dim] * split_->size();
+    whole[key] = whole_of(x.detach(), sizes, *rule, *split_);
+  }
+  return whole;
 }
 
 Tensor GPT::embed(const Tensor& indices) const {
@@ -203,8 +296,32 @@ Tensor GPT::embed(const Tensor& indices) const {
   return dropout_.forward(positions ? x + positions->weight.narrow(0, 0, t) : x);
 }
 
+namespace {
+
+/// Indices into a rank's part of the vocabulary, and which of them it has. Of those that other ranks have, 0; of those
+/// that nobody has, -1, which is refused where it is used.
+struct OwnIndices {
+  Tensor index, is_own;
+
+  OwnIndices(const Tensor& all, int64_t first, int64_t count, int64_t vocab) {
+    const Tensor own = all - first;
+    is_own = own.ge(0).logical_and(own.lt(std::min(count, vocab - first)));
+    const Tensor exists = all.ge(0).logical_and(all.lt(vocab));
+    index = own.where(is_own, exists.logical_not().to(all.dtype()).neg());
+  }
+};
+
+}  // namespace
+
 Tensor GPT::embed_tokens(const Tensor& indices) const {
-  const Tensor x = tokens.forward(indices);
+  Tensor x;
+  if (split_ == nullptr) {
+    x = tokens.forward(indices);
+  } else {
+    const int64_t rows = tokens.weight.size(0);
+    const OwnIndices own(indices, split_->rank() * rows, rows, config_.vocab);
+    x = split_->leave(tokens.forward(own.index).masked_fill(own.is_own.logical_not().unsqueeze(-1), 0.0));
+  }
   return config_.scale_embeddings ? x * std::sqrt(static_cast<double>(config_.width)) : x;
 }
 
@@ -227,15 +344,27 @@ Tensor GPT::features(const Tensor& indices) const {
 
 Tensor GPT::forward(const Tensor& indices) const {
   const Scope here = scope();
-  return linear(features(indices), head());
+  return all_columns(linear(features(indices), head()));
+}
+
+Tensor GPT::all_columns(const Tensor& x) const {
+  if (split_ == nullptr) return x;
+  Dims sizes = x.sizes();
+  sizes.back() = config_.vocab;
+  return whole_of(x, sizes, {.dim = static_cast<int>(x.dim()) - 1}, *split_);
 }
 
 Tensor GPT::loss(const Tensor& indices, const Tensor& targets) const {
   const detail::ShapesOnly shapes;
-  const Tensor logits = linear_aligned(features(indices), head());
+  const Tensor x = features(indices), logits = linear_aligned(enter(split_.get(), x), head());
   require<ShapeError>(targets.defined() && targets.sizes() == indices.sizes(),
                       "GPT: targets differ in shape; got {} for tokens {}",
                       targets.defined() ? describe(targets) : "nothing", indices);
+  if (split_) {
+    const int64_t own = logits.size(-1), first = split_->rank() * own;
+    const Tensor columns = logits.view({-1, own}).narrow(1, 0, std::min(own, config_.vocab - first));
+    return split_->cross_entropy(columns, targets.reshape({-1}), first, -100);
+  }
   return cross_entropy(logits.view({-1, config_.vocab}), targets.reshape({-1}), {}, -100, Reduction::mean, 0,
                        logits.dtype() == kF64 ? kF64 : kF32);
 }
@@ -262,7 +391,7 @@ Tensor GPT::run(const PagedBatch& rows, const PagedCache& cache, bool prefills) 
 Tensor GPT::forward(const PagedBatch& rows, const PagedCache& cache) const {
   const Scope here = scope();
   const NoGrad quiet;
-  return linear(norm.forward(run(rows, cache, false)), head());
+  return all_columns(linear(norm.forward(run(rows, cache, false)), head()));
 }
 
 void GPT::prefill(const PagedBatch& rows, const PagedCache& cache) const {

@@ -10,10 +10,12 @@
 // Text is generated with generate/engine.h, which keeps the keys and values of earlier positions in a PagedCache.
 
 #include <deque>
+#include <memory>
 #include <optional>
 #include <string_view>
 
 #include "lorry/nn/layers.h"
+#include "lorry/nn/split.h"
 
 namespace lorry::nn {
 
@@ -48,8 +50,10 @@ class PagedCache {
     Tensor k, v;  ///< [blocks, block_size, heads, width / heads]
   };
 
-  /// Throws ValueError for sizes that are not positive, and OutOfMemory.
-  PagedCache(const GPTConfig& config, int64_t blocks, int64_t block_size = 16, const Options& options = {});
+  /// parts: of a split model, whose ranks have as many heads less. Throws ValueError for sizes that are not positive,
+  /// and OutOfMemory.
+  PagedCache(const GPTConfig& config, int64_t blocks, int64_t block_size = 16, const Options& options = {},
+             int64_t parts = 1);
   const std::vector<Layer>& layers() const { return layers_; }
   int64_t blocks() const { return layers_[0].k.size(0); }
   int64_t block_size() const { return layers_[0].k.size(1); }
@@ -69,7 +73,7 @@ struct PagedBatch {
 /// Self-attention in which a position attends to itself and to earlier positions.
 class CausalSelfAttention : public Layer<CausalSelfAttention> {
  public:
-  CausalSelfAttention(const GPTConfig& config, const Options& options);
+  CausalSelfAttention(const GPTConfig& config, const Options& options, const Split* split = nullptr);
   /// x: [b, t, width]; rotation: null if positions are not rotary.
   Tensor forward(const Tensor& x, const Rotation* rotation = nullptr) const;
   /// The same for the rows of a flat batch, x: [n, width], whose keys and values are written to the cache. rotation: of
@@ -89,7 +93,8 @@ class CausalSelfAttention : public Layer<CausalSelfAttention> {
   Tensor project_and_store(const Tensor& x, const Rotation* rotation, const PagedBatch& rows,
                            const PagedCache::Layer& cache) const;
 
-  int64_t heads_;
+  const Split* split_;
+  int64_t heads_;  ///< of this rank
   double dropout_;
   Dropout residual_dropout_;
 };
@@ -97,19 +102,20 @@ class CausalSelfAttention : public Layer<CausalSelfAttention> {
 /// Four times wider and back, with GELU in between (its tanh form, as in GPT-2).
 class MLP : public Layer<MLP> {
  public:
-  MLP(const GPTConfig& config, const Options& options);
+  MLP(const GPTConfig& config, const Options& options, const Split* split = nullptr);
   Tensor forward(const Tensor& x) const;
 
   Linear up, down;
 
  private:
+  const Split* split_;
   Dropout dropout_;
 };
 
 /// x + attention(norm(x)), then + mlp(norm(x)).
 class Block : public Layer<Block> {
  public:
-  Block(const GPTConfig& config, const Options& options);
+  Block(const GPTConfig& config, const Options& options, const Split* split = nullptr);
   Tensor forward(const Tensor& x, const Rotation* rotation = nullptr) const;
   Tensor forward(const Tensor& x, const Rotation* rotation, const PagedBatch& rows,
                  const PagedCache::Layer& cache) const;
@@ -125,10 +131,23 @@ class GPT : public Layer<GPT> {
   /// Embeddings are initialised from N(0, 0.02^2); weights of linear layers too, or as config.lecun_normal says; those
   /// of the last layer of a residual branch with a deviation smaller by sqrt(2 * layers); biases are 0. Throws
   /// ValueError for an invalid config.
-  explicit GPT(const GPTConfig& config, const Options& options = {});
+  ///
+  /// split: this rank's part of a model of this config. The heads, the MLP and the vocabulary are split, which also the
+  /// tokens' table is; norms, positions and the biases of sums are whole on every rank. Throws ValueError where the
+  /// ranks do not divide heads and width, or are too many for the vocabulary, and for dropout, whose masks would differ.
+  explicit GPT(const GPTConfig& config, const Options& options = {}, std::shared_ptr<const Split> split = nullptr);
   const GPTConfig& config() const { return config_; }
+  const std::shared_ptr<const Split>& split() const { return split_; }
+  /// How a split model divides a parameter; none for one that every rank has whole.
+  static std::optional<SplitRule> split_rule(std::string_view parameter);
+  /// This rank's part of a state of the whole model, or of an optimizer's states of it ("<parameter>.<state>"). Throws
+  /// ValueError for 8-bit states of split parameters.
+  TensorMap own_state(const TensorMap& whole) const;
+  /// The whole of such a state, from those of all ranks. Every rank calls it.
+  TensorMap whole_state(const TensorMap& own) const;
 
-  /// tokens: [b, t] i64 with t <= context. Returns logits [b, t, vocab].
+  /// tokens: [b, t] i64 with t <= context. Returns logits [b, t, vocab]. A split model records no gradients here: its
+  /// loss does.
   Tensor forward(const Tensor& tokens) const;
   /// The mean cross entropy of the next tokens, in nats, in f32 (f64 for f64). targets: [b, t] i64; -100 is ignored.
   Tensor loss(const Tensor& tokens, const Tensor& targets) const;
@@ -156,9 +175,12 @@ class GPT : public Layer<GPT> {
   Tensor run(const PagedBatch& rows, const PagedCache& cache, bool prefills) const;
   /// The input of the head: [b, t, width].
   Tensor features(const Tensor& indices) const;
+  /// The logits of all ranks' columns: [..., vocab]. x: [..., own columns].
+  Tensor all_columns(const Tensor& x) const;
   const Tensor& head() const { return config_.tie_weights ? tokens.weight : head_; }
 
   GPTConfig config_;
+  std::shared_ptr<const Split> split_;
   Dropout dropout_;
   Rotation rotation_;  ///< for all positions of the context; undefined if positions are learned
   Tensor head_;

@@ -282,10 +282,23 @@ const Tensor& all_reduce_(const Tensor& x, const ProcessGroup& group, Reduction 
 void all_reduce_(const std::vector<Tensor>& list, const ProcessGroup& group, Reduction reduction) {
   all_reduce_list(list, group, reduction);
 }
+const Tensor& all_reduce_out(const Tensor& out, const Tensor& x, const ProcessGroup& group, Reduction reduction) {
+  const Call call{Op::all_reduce, Collective::all_reduce, reduction};
+  into(
+      call, out, x, group, x.numel(),
+      [&](Group& own, const Noted& noted, const Tensor& from, const Tensor& to) {
+        if (!is_ordered(own, call, std::span(&from, 1)))
+          return run_job(own, call, noted, std::span(&from, 1), std::span(&to, 1));
+        to.copy_(from);
+        sum_in_order(own, noted, to);
+      },
+      static_cast<int64_t>(reduction));
+  return out;
+}
 Tensor all_reduce(const Tensor& x, const ProcessGroup& group, Reduction reduction) {
-  const Tensor result = x.clone();
-  all_reduce_(result, group, reduction);
-  return result;
+  const Tensor out = empty(x.sizes(), {x.dtype(), x.device()});
+  all_reduce_out(out, x, group, reduction);
+  return out;
 }
 
 const Tensor& broadcast_(const Tensor& x, const ProcessGroup& group, int root) {

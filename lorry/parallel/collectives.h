@@ -24,8 +24,10 @@ namespace lorry::parallel {
 /// Replaces x on every rank by all ranks' x, joined: the same bits on all of them.
 const Tensor& all_reduce_(const Tensor& x, const ProcessGroup& group, Reduction reduction = Reduction::sum);
 void all_reduce_(const std::vector<Tensor>& list, const ProcessGroup& group, Reduction reduction = Reduction::sum);
-/// The same as a new tensor; x stays as it is.
+/// The same as a new tensor, or into `out`; x stays as it is.
 Tensor all_reduce(const Tensor& x, const ProcessGroup& group, Reduction reduction = Reduction::sum);
+const Tensor& all_reduce_out(const Tensor& out, const Tensor& x, const ProcessGroup& group,
+                             Reduction reduction = Reduction::sum);
 
 /// x of rank r as part r of a tensor [size, ...] of all ranks.
 Tensor all_gather(const Tensor& x, const ProcessGroup& group);

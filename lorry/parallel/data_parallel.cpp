@@ -11,6 +11,7 @@
 #include "lorry/autograd/grad_mode.h"
 #include "lorry/autograd/gradient_destination.h"
 #include "lorry/base/error.h"
+#include "lorry/foreach/foreach.h"
 #include "lorry/foreach/norm.h"
 #include "lorry/formula/quantize.h"
 #include "lorry/ops/ops.h"
@@ -93,10 +94,9 @@ void DataParallel::lay_out(const std::vector<size_t>& order) {
   for (const auto& [dtype, elements] : plan_.memories)
     memory_.push_back(zeros({elements}, {.dtype = dtype, .device = device}));
   for (const BucketPlan::Bucket& x : plan_.buckets)
-    buckets_.push_back({.elements = memory_[x.memory].narrow(0, x.begin, x.end - x.begin),
-                        .missing = x.parameters,
-                        .parameters = x.parameters});
+    buckets_.push_back({.elements = memory_[x.memory].narrow(0, x.begin, x.end - x.begin), .missing = x.parameters});
   for (const size_t i : order_) {
+    buckets_[plan_.places[i].bucket].members.push_back(i);
     const Tensor& x = parameters_[i].tensor;
     const Tensor place = place_of(i);
     if (const Tensor present = x.grad(); present.defined()) {
@@ -148,8 +148,24 @@ void DataParallel::send_ready() {
   for (; next_ < buckets_.size() && buckets_[next_].missing == 0; ++next_) send(buckets_[next_]);
 }
 
+/// Brings the gradients of a bucket that lie elsewhere to their places, in one launch.
+void DataParallel::collect(const Bucket& bucket) const {
+  std::vector<Tensor> places, gradients;
+  std::vector<const Tensor*> owners;
+  for (const size_t i : bucket.members) {
+    const Tensor& x = parameters_[i].tensor;
+    const Tensor gradient = x.grad(), place = place_of(i);
+    if (gradient.data_ptr() == place.data_ptr()) continue;
+    places.push_back(place), gradients.push_back(gradient), owners.push_back(&x);
+  }
+  if (places.empty()) return;
+  foreach::copy_(places, gradients);
+  for (size_t i = 0; i < places.size(); ++i) owners[i]->set_grad(places[i]);
+}
+
 void DataParallel::send(Bucket& bucket) {
   const NoGrad no_grad;
+  collect(bucket);
   if (group_.size() == 1) {
     if (bucket.own.defined()) bucket.own.copy_(bucket.elements);
     return;
@@ -177,7 +193,7 @@ void DataParallel::receive(Bucket& bucket) {
   if (bucket.own.defined() && group_.is_reproducible() && group_.size() > 1)
     bucket.own.copy_(bucket.elements.view({group_.size(), bucket.own.numel()}).select(0, group_.rank()));
   bucket.in_other_dtype = bucket.own_in_other_dtype = {};
-  bucket.missing = bucket.parameters;
+  bucket.missing = static_cast<int64_t>(bucket.members.size());
 }
 
 void DataParallel::finish() {

@@ -15,8 +15,8 @@
 // SC 2020, section 5). A rank then gets the sum of its own gradients only, and after the step the parameters of the
 // others, while the next forward begins.
 //
-// Gradients lie in buckets: backward computes those of linear layers straight into them, others are copied there. A
-// bucket is sent when its last gradient has arrived and the buckets before it are on their way; its order is that in
+// Gradients lie in buckets: backward computes those of linear layers straight into them, others are copied there, all
+// of a bucket in one launch. A bucket is sent when its last gradient has arrived and the buckets before it are on their way; its order is that in
 // which gradients arrived in the first step on rank 0. What other libraries call DDP: Li et al., "PyTorch Distributed:
 // Experiences on Accelerating Data Parallel Training" (VLDB 2020).
 
@@ -136,7 +136,8 @@ class DataParallel {
   };
   struct Bucket {
     Tensor elements;  ///< contiguous: its part of the memory
-    int64_t missing = 0, parameters = 0;
+    int64_t missing = 0;                ///< gradients that have not arrived
+    std::vector<size_t> members = {};  ///< its parameters
     Tensor own = {};             ///< with shards: where the own part of the sum comes
     Tensor in_other_dtype = {};  ///< what travels, if that is in another dtype
     Tensor own_in_other_dtype = {};
@@ -150,6 +151,7 @@ class DataParallel {
   std::vector<Tensor> tensors() const;
   void arrived(size_t parameter);
   void send_ready();
+  void collect(const Bucket& bucket) const;
   void send(Bucket& bucket);
   void receive(Bucket& bucket);
   void reorder();

@@ -38,6 +38,10 @@ std::vector<Tensor> run(const door::CallView& call) {
   const auto first = [&]() -> const Tensor& { return tensor_of(call, 0); };
   switch (call.op) {
     case Op::all_reduce:
+      if (!call.in_place)
+        return into_or_new(
+            call, [&](const Tensor& out) { all_reduce_out(out, first(), group, reduction_of(call)); },
+            [&] { return all_reduce(first(), group, reduction_of(call)); });
       return all_reduce_(tensors, group, reduction_of(call)), tensors;
     case Op::broadcast:
       return broadcast_(tensors, group, number()), tensors;

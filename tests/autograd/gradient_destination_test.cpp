@@ -69,16 +69,60 @@ TEST(GradientDestination, a_weight_of_two_layers_has_the_sum) {
   EXPECT_EQ(w.arrivals, 1);
 }
 
-TEST(GradientDestination, other_operators_and_hooks_have_theirs_copied_there) {
+TEST(GradientDestination, gradients_of_other_operators_and_of_hooks_lie_elsewhere) {
   Wanted w;
   w.weight.mul(3).sum().backward();
-  EXPECT_TRUE(w.memory.equal(full({3, 2}, 3.0)));
+  EXPECT_TRUE(w.weight.grad().equal(full({3, 2}, 3.0)));
+  EXPECT_TRUE(w.memory.equal(full({3, 2}, 7.0))) << "untouched";
+  EXPECT_EQ(w.arrivals, 1);
   w.weight.set_grad({});
   const int64_t hook = w.weight.register_hook([](const Tensor& g) { return g.mul(10); });
   w.loss().backward();
   EXPECT_TRUE(w.weight.grad().equal(w.expected().mul(10)));
-  EXPECT_EQ(w.weight.grad().data_ptr(), w.memory.data_ptr());
+  EXPECT_NE(w.weight.grad().data_ptr(), w.memory.data_ptr());
+  EXPECT_EQ(w.arrivals, 2);
   w.weight.remove_hook(hook);
+  w.weight.set_grad({});
+  w.loss().backward();
+  EXPECT_EQ(w.weight.grad().data_ptr(), w.memory.data_ptr());
+}
+
+/// Notes when it is called, beside the arrivals of gradients.
+struct Order {
+  std::vector<std::string> events;
+  Tensor leaf(const char* name) {
+    const Tensor x = ones({2, 2}).requires_grad_();
+    set_gradient_destination(x, zeros({2, 2}), [this, name] { events.emplace_back(name); });
+    return x;
+  }
+  Tensor passed(const Tensor& x, const char* name) {
+    x.register_hook([this, name](const Tensor&) {
+      events.emplace_back(name);
+      return Tensor();
+    });
+    return x;
+  }
+};
+
+TEST(GradientDestination, a_gradient_arrives_as_soon_as_it_is_complete) {
+  Order order;
+  const Tensor first = order.leaf("first"), last = order.leaf("last"), twice = order.leaf("twice"),
+               unused = order.leaf("unused");
+  Tensor x = order.passed(linear(ones({1, 2}).requires_grad_(), first), "before first");
+  x = order.passed(linear(x, twice), "between");
+  x = linear(linear(x, twice), last);
+  x.add(unused.sum().detach()).sum().backward();
+  EXPECT_EQ(order.events, (std::vector<std::string>{"last", "between", "twice", "before first", "first"}));
+}
+
+TEST(GradientDestination, a_gradient_arrives_although_some_path_brings_nothing) {
+  Order order;
+  const Tensor leaf = order.leaf("leaf");
+  const Tensor halves = leaf.mul(2);
+  const auto parts = halves.split(1, 0);
+  parts[0].sum().backward();
+  EXPECT_EQ(order.events, std::vector<std::string>{"leaf"});
+  EXPECT_TRUE(leaf.grad().sum().equal(full({}, 4.0)));
 }
 
 TEST(GradientDestination, gradients_that_are_asked_for_or_recorded_lie_elsewhere) {

@@ -236,6 +236,7 @@ TEST(Collectives, every_call_can_be_made_again_from_its_announcement) {
       all_reduce_(x.clone(), world());
       all_reduce_({x.clone(), x.clone()}, world(), Reduction::maximum);
       broadcast_(x.clone(), world(), 1);
+      static_cast<void>(all_reduce(x, world()));
       static_cast<void>(all_gather(x, world()));
       static_cast<void>(reduce_scatter(x, world()));
       static_cast<void>(all_to_all(x, world()));

@@ -1,0 +1,106 @@
+#include "lorry/parallel/tensor_parallel.h"
+
+#include <any>
+#include <cmath>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "lorry/autograd/function.h"
+#include "lorry/autograd/grad_mode.h"
+#include "lorry/foreach/norm.h"
+#include "lorry/ops/internal.h"
+#include "lorry/ops/ops.h"
+#include "lorry/parallel/collectives.h"
+
+namespace lorry::parallel {
+namespace {
+
+/// The sum over the ranks, whose gradient is that of each.
+struct SumOverRanks : autograd::Function<SumOverRanks> {
+  static Tensor forward(autograd::Context&, const Tensor& x, const ProcessGroup& group) { return all_reduce(x, group); }
+  static std::vector<Tensor> backward(autograd::Context&, const std::vector<Tensor>& grads) { return {grads[0], {}}; }
+};
+
+/// The loss of logits of which each rank has some columns. The softmax of a row needs its largest logit and its sum of
+/// exponentials over all ranks, and the logit of its target, which one rank has.
+struct SplitCrossEntropy : autograd::Function<SplitCrossEntropy> {
+  static Tensor forward(autograd::Context& context, const Tensor& logits, const Tensor& targets,
+                        const ProcessGroup& group, int64_t first, int64_t ignore_index) {
+    const DType wide = logits.dtype() == kF64 ? kF64 : kF32;
+    const Tensor own = targets - first, is_own = own.ge(0).logical_and(own.lt(logits.size(1))),
+                 counts = targets.ne(ignore_index).to(wide);
+    // Of a target that another rank has, column 0 stands in.
+    const Tensor index = own.masked_fill(is_own.logical_not(), int64_t{0});
+    const Tensor losses = cross_entropy(logits, index, {}, -100, lorry::Reduction::none, 0, wide);
+    const Tensor chosen = logits.gather(1, index.unsqueeze(1)).squeeze(1).to(wide), own_sum = losses + chosen;
+    const Tensor most = all_reduce(own_sum, group, Reduction::maximum);
+    const Tensor sums = stack({(own_sum - most).exp(), chosen.masked_fill(is_own.logical_not(), 0.0)}, 0);
+    all_reduce_(sums, group);
+    const Tensor logsumexp = most + sums[0].log(), number = counts.sum();
+    context.save_for_backward({logits, index, is_own, logsumexp, counts.div(number)});
+    return (logsumexp - sums[1]).mul(counts).sum().div(number);
+  }
+  static std::vector<Tensor> backward(autograd::Context& context, const std::vector<Tensor>& grads) {
+    const std::vector<Tensor> saved = context.saved_tensors();
+    const Tensor &logits = saved[0], &index = saved[1], &is_own = saved[2], &logsumexp = saved[3];
+    const Tensor scale = saved[4].mul(grads[0]);
+    const Tensor grad = cross_entropy_backward(scale, logits, index, {}, logsumexp, {}, -100, lorry::Reduction::none, 0);
+    // Column 0 has no target where it stood in for one.
+    const Tensor column = grad.select(1, 0), softmax = (logits.select(1, 0).to(scale.dtype()) - logsumexp).exp();
+    column.copy_(column.where(is_own, softmax.mul(scale).to(grad.dtype())));
+    return {grad, {}, {}, {}, {}};
+  }
+};
+
+class GroupSplit final : public nn::Split {
+ public:
+  explicit GroupSplit(ProcessGroup group) : group_(std::move(group)) {}
+  int64_t size() const override { return group_.size(); }
+  int64_t rank() const override { return group_.rank(); }
+  Tensor enter(const Tensor& x) const override {
+    if (size() > 1 && x.requires_grad() && mode(kGradMode))
+      x.register_hook([group = group_](const Tensor& grad) { return all_reduce(grad, group); });
+    return x;
+  }
+  Tensor leave(const Tensor& x) const override { return size() == 1 ? x : SumOverRanks::apply(x, group_); }
+  Tensor gather(const Tensor& x) const override { return all_gather(x, group_); }
+  Tensor cross_entropy(const Tensor& logits, const Tensor& targets, int64_t first,
+                       int64_t ignore_index) const override {
+    return SplitCrossEntropy::apply(logits, targets, group_, first, ignore_index);
+  }
+
+ private:
+  const ProcessGroup group_;
+};
+
+}  // namespace
+
+std::shared_ptr<const nn::Split> split_over(const ProcessGroup& group) { return std::make_shared<GroupSplit>(group); }
+
+Tensor step(optim::Optimizer& optimizer, const nn::GPT& model, const ProcessGroup& group,
+            const optim::StepOptions& options) {
+  const NoGrad no_grad;
+  require<ValueError>(options.max_norm >= 0, "step: max_norm is out of range; got {}; expected a number >= 0",
+                      options.max_norm);
+  const bool needs_norm = std::isfinite(options.max_norm) || options.skip_nonfinite || options.scale.defined();
+  Tensor norm;
+  if (!needs_norm) {
+    optimizer.step();
+  } else {
+    std::vector<Tensor> split, whole;
+    for (const auto& [name, x] : model.named_parameters())
+      if (x.grad().defined()) (nn::GPT::split_rule(name) ? split : whole).push_back(x.grad());
+    const Tensor sum = foreach::power_sum(split);
+    all_reduce_(sum, group);
+    const foreach::FinishedNorm finished = foreach::finish_norm(
+        sum + foreach::power_sum(whole),
+        {.max_norm = options.max_norm, .scale = options.scale, .skip_nonfinite = options.skip_nonfinite});
+    norm = finished.norm;
+    optimizer.step(finished.factor);
+  }
+  if (options.zero_grad) optimizer.zero_grad(false);
+  return norm;
+}
+
+}  // namespace lorry::parallel
