@@ -42,7 +42,7 @@ void print(const Table& table, const Result& result, size_t width) {
   else if (result.ratio_to_ceiling)
     parts.push_back(fmt::format("{}, {:.3g} % of {}", quantity(1e9 * result.gb_per_s(), "B/s"),
                                 100 * *result.ratio_to_ceiling, result.suite == "transfers" ? "the link" : "a copy"));
-  if (result.suite == "parallel") parts.push_back(quantity(1e9 * result.gb_per_s(), "B/s") + " of the bus");
+  if (result.suite == "parallel" && result.bytes) parts.push_back(quantity(1e9 * result.gb_per_s(), "B/s") + " of the bus");
   if (result.difference_us)
     parts.push_back(fmt::format("{}{} ({} to {}) over {}", *result.difference_us < 0 ? "" : "+",
                                 duration_text(*result.difference_us), duration_text(*result.difference_low_us),
@@ -72,6 +72,7 @@ void print_report(const std::vector<Result>& results, const Table& table) {
 std::vector<Result> run_suite(const std::string& name, const BenchOptions& options, const bench::Filter& filter) {
   if (options.optim_memory.given()) return bench::optim_memory_suite(filter, options.optim_memory);
   if (name == "generate") return bench::generate_suite(filter, options.replay.executions);
+  if (name == "parallel") return bench::parallel_suite(filter, options.parallel);
   if (options.replay.given()) return bench::replay_suite(filter, options.replay);
   const std::vector<bench::Suite> suites = bench_suites();
   const auto suite = std::ranges::find(suites, name, [](const bench::Suite& s) { return std::string_view(s.name); });

@@ -378,6 +378,30 @@ std::vector<CLI::Option*> add_replay(CLI::App& app, bench::ReplayOptions& o) {
   return all;
 }
 
+std::vector<CLI::Option*> add_parallel(CLI::App& app, bench::ParallelOptions& o) {
+  CLI::Option* const simulate =
+      app.add_option("--simulate", o.simulate,
+                     "parallel: predict the training step on up to N ranks, from what was measured on these")
+          ->check(whole(2, 1 << 20))
+          ->type_name("N");
+  return {simulate,
+          app.add_option("--per-machine", o.per_machine, "--simulate: ranks of a machine")
+              ->capture_default_str()
+              ->needs(simulate)
+              ->check(whole(1, 1024))
+              ->type_name("N"),
+          app.add_option("--network", o.network_gb_per_s, "--simulate: GB/s of a rank between machines, each way")
+              ->capture_default_str()
+              ->needs(simulate)
+              ->check(above_zero())
+              ->type_name("GB/S"),
+          app.add_option("--network-latency", o.network_us, "--simulate: microseconds of a message between machines")
+              ->capture_default_str()
+              ->needs(simulate)
+              ->check(from_zero())
+              ->type_name("US")};
+}
+
 void add_bench(CLI::App& app, BenchOptions& o) {
   const std::vector<std::string> names = suite_names();
   app.add_option("suite", o.suites, "What to measure: " + listed(names))->type_name("NAME")->check(one_of(names));
@@ -401,8 +425,8 @@ void add_bench(CLI::App& app, BenchOptions& o) {
   for_optim.push_back(app.add_flag("--report", m.report,
                                    "optim: a table of every execution, type of states and placement over one model"));
   for_optim.push_back(app.add_option("--model", m.model, "optim: the model of --report")->type_name("NAME"));
-  const std::vector<CLI::Option*> for_replay = add_replay(app, o.replay);
-  app.callback([&app, &o, for_optim, for_replay] {
+  const std::vector<CLI::Option*> for_replay = add_replay(app, o.replay), for_parallel = add_parallel(app, o.parallel);
+  app.callback([&app, &o, for_optim, for_replay, for_parallel] {
     if (o.suites.empty() && o.compare.empty()) throw CLI::RequiredError("suite");
     for (const char* measured : {"suite", "--plot", "--report"})
       if (app.count("--compare") && app.count(measured)) throw CLI::ExcludesError("--compare", measured);
@@ -410,7 +434,7 @@ void add_bench(CLI::App& app, BenchOptions& o) {
     if (app.count("--policy") && app.count("--execution")) throw CLI::ExcludesError("--policy", "--execution");
     if (o.plot == "-" && app.get_option("--json")->as<std::string>() == "-")
       throw CLI::ValidationError("--plot", "and --json cannot both be -; expected a file for one of them");
-    for (const auto& [suite, options] : {std::pair("optim", &for_optim), {"replay", &for_replay}})
+    for (const auto& [suite, options] : {std::pair("optim", &for_optim), {"replay", &for_replay}, {"parallel", &for_parallel}})
       for (const CLI::Option* option : *options)
         if (const bool both = option->get_name() == "--execution" && o.suites == std::vector<std::string>{"generate"};
             option->count() && !both && o.suites != std::vector<std::string>{suite})

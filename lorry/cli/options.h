@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "lorry/bench/optim_memory.h"
+#include "lorry/bench/parallel.h"
 #include "lorry/bench/replay.h"
 #include "lorry/layout/device.h"
 #include "lorry/layout/dtype.h"
@@ -84,6 +85,7 @@ struct BenchOptions {
   std::vector<std::string> compare;        ///< two reports to compare, the old one first; empty: measure suites
   std::optional<double> fail_above;        ///< with `compare`: percent
   bench::OptimMemoryOptions optim_memory;  ///< if any is given, AdamW's steps with these options are measured instead
+  bench::ParallelOptions parallel;         ///< of the suite `parallel`
   bench::ReplayOptions replay;             ///< of the suite `replay`
 };
 

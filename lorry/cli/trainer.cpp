@@ -186,9 +186,12 @@ struct Trainer::Run {
   Step step() {
     if (replays) return replay_step();
     if (!compiled) {
-      const Tensor loss = accumulate([this] { return next_batch(); });
+      Tensor loss = accumulate([this] { return next_batch(); });
+      parallel::Begun sum;
+      if (ranks) loss = loss.to(kF32).mul(ranks->share()), sum = parallel::begin_all_reduce({loss}, ranks->group());
       const Tensor norm = update();
-      return {ranks ? parallel::all_reduce(loss.to(kF32).mul(ranks->share()), ranks->group()) : loss, norm};
+      sum.wait();
+      return {loss, norm};
     }
     return (*compiled)(next_batches());
   }

@@ -1,6 +1,7 @@
 #include "lorry/parallel/bucket_plan.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace lorry::parallel {
 namespace {
@@ -25,11 +26,17 @@ BucketPlan plan_buckets(std::span<const Tensor> parameters, std::span<const size
     bucket.end = bucket.begin + rounded_up(bucket.end - bucket.begin, kBucketAlignment * parts);
     plan.memories[bucket.memory].elements = bucket.end;
   };
+  int64_t left = 0;  // bytes of the parameters that are not placed yet
+  for (const size_t i : order) left += parameters[i].nbytes();
+  const int64_t small = std::max<int64_t>(bucket_bytes / 8, 1);
+  bool is_last = false;
   for (const size_t i : order) {
     const DType dtype = parameters[i].dtype();
     const size_t memory = memory_of(dtype);
-    const int64_t most = plan.buckets.size() == 1 ? std::max<int64_t>(bucket_bytes / 8, 1) : bucket_bytes;
-    const bool fits = !plan.buckets.empty() && plan.buckets.back().memory == memory &&
+    const int64_t most = plan.buckets.size() == 1 ? small : bucket_bytes;
+    const bool begins_last = left <= small && !std::exchange(is_last, left <= small);
+    left -= parameters[i].nbytes();
+    const bool fits = !plan.buckets.empty() && plan.buckets.back().memory == memory && !begins_last &&
                       (plan.buckets.back().end - plan.buckets.back().begin) * size_of(dtype) < most;
     if (!fits) {
       close();

@@ -35,8 +35,9 @@ struct BucketPlan {
   std::vector<Bucket> buckets;
 };
 
-/// Places parameters in this order. A bucket takes parameters of one dtype until it has `bucket_bytes`, the first one
-/// an eighth of that, so that sending begins early; a parameter is never split. Buckets have `parts` equal parts.
+/// Places parameters in this order. A bucket takes parameters of one dtype until it has `bucket_bytes`. The first takes
+/// an eighth of that, so that sending begins early, and so does the last, which nothing is computed beside. A parameter
+/// is never split. Buckets have `parts` equal parts.
 BucketPlan plan_buckets(std::span<const Tensor> parameters, std::span<const size_t> order, int64_t bucket_bytes,
                         int64_t parts);
 

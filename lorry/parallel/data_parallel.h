@@ -38,9 +38,10 @@
 namespace lorry::parallel {
 
 struct DataParallelOptions {
-  /// Bytes of a bucket, at least; a parameter is never split. Positive. The first is an eighth of that, so that sending
-  /// begins early.
-  int64_t bucket_bytes = int64_t{25} << 20;
+  /// Bytes of a bucket, at least; a parameter is never split. Positive. The first and the last are an eighth of that, so
+  /// that sending begins early and ends soon. Large buckets use links better, and fewer of them disturb what is computed
+  /// beside them.
+  int64_t bucket_bytes = int64_t{64} << 20;
   /// In which the sums are computed; none: in the gradients' own. f32 for 16-bit gradients costs twice the bytes on the
   /// way, and a copy.
   std::optional<DType> reduce_in = {};

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 #include <nccl.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -218,6 +219,7 @@ class NcclTransport final : public Transport, private Member::Watched {
     if (comm == nullptr) members_.member.throw_failed();
     fence(current, stream_);
     if (!is_capturing(current)) {
+      release_landed();
       communicator_->flights.push_back({pending, Event(device_), job.noted});
       communicator_->flights.back().reached.record(stream_);
     }
@@ -235,6 +237,12 @@ class NcclTransport final : public Transport, private Member::Watched {
   }
 
  private:
+  /// Releases jobs that are done, where there are many: asking takes time.
+  void release_landed() {
+    constexpr size_t kMany = 64;
+    std::deque<Flight>& flights = communicator_->flights;
+    while (flights.size() >= kMany && flights.front().pending->is_done()) flights.pop_front();
+  }
   /// What a thread makes. It may outlive this.
   struct Making {
     std::mutex mutex;
@@ -301,10 +309,10 @@ class NcclTransport final : public Transport, private Member::Watched {
   void check_time() override {
     const std::unique_lock lock(communicator_->mutex, std::try_to_lock);
     if (!lock) return;
-    std::deque<Flight>& flights = communicator_->flights;
-    while (!flights.empty() && flights.front().pending->is_done()) flights.pop_front();
-    if (flights.empty()) return;
-    Flight& first = flights.front();
+    // Nothing is released here: CUDA would let this thread wait while the program's waits for a rank that is gone.
+    const auto at = std::ranges::find_if(communicator_->flights, [](const Flight& x) { return !x.pending->is_done(); });
+    if (at == communicator_->flights.end()) return;
+    Flight& first = *at;
     const Clock::time_point now = Clock::now();
     if (first.since == Clock::time_point{} && first.reached.done()) first.since = now;
     if (first.since == Clock::time_point{}) return;
