@@ -10,10 +10,10 @@ namespace lorry::autograd {
 
 /// From now on, a backward() that finds no gradient at the leaf computes it in `memory` where the rule of an operator
 /// can (that of linear layers for their weights): then `memory` is the gradient, and later backwards add to it. Other
-/// gradients lie elsewhere, as without a destination. Each time, `arrived` is called on the thread of backward() as soon
-/// as all that the leaf gets in this backward is enqueued, while the rest of backward() is still to come. An undefined
-/// `memory` ends that. Throws GradError for a tensor that is no leaf that requires a gradient, ShapeError, DTypeError
-/// and DeviceError for memory that is not contiguous or not like the leaf.
+/// gradients lie elsewhere, as without a destination. Each time, `arrived` is called on the thread of backward() as
+/// soon as all that the leaf gets in this backward is enqueued, while the rest of backward() is still to come. An
+/// undefined `memory` ends that, and then nothing is thrown. Throws GradError for a tensor that is no leaf that
+/// requires a gradient, ShapeError, DTypeError and DeviceError for memory that is not contiguous or not like the leaf.
 void set_gradient_destination(const Tensor& leaf, const Tensor& memory, std::function<void()> arrived);
 
 }  // namespace lorry::autograd

@@ -63,18 +63,20 @@ void Tensor::set_grad(const Tensor& grad) const {
 
 namespace autograd {
 void set_gradient_destination(const Tensor& leaf, const Tensor& memory, std::function<void()> arrived) {
+  if (!memory.defined()) {
+    if (const Meta* const m = leaf.defined() ? find_meta(leaf) : nullptr; m != nullptr && m->gradient)
+      m->gradient->set_destination({}, {});
+    return;
+  }
   require<GradError>(leaf.defined() && leaf.requires_grad() && leaf.is_leaf(),
                      "set_gradient_destination: the tensor is no leaf that requires a gradient; got {}", leaf);
-  if (memory.defined()) {
-    require<ShapeError>(memory.sizes() == leaf.sizes() && memory.is_contiguous(),
-                        "set_gradient_destination: the memory is not as its leaf; got {}; expected contiguous, as {}",
-                        memory, leaf);
-    require<DTypeError>(memory.dtype() == leaf.dtype(),
-                        "set_gradient_destination: the memory has another dtype than its leaf; got {}, {}", memory,
-                        leaf);
-    require<DeviceError>(memory.device() == leaf.device(),
-                         "set_gradient_destination: the memory is on another device; got {}, {}", memory, leaf);
-  }
+  require<ShapeError>(memory.sizes() == leaf.sizes() && memory.is_contiguous(),
+                      "set_gradient_destination: the memory is not as its leaf; got {}; expected contiguous, as {}",
+                      memory, leaf);
+  require<DTypeError>(memory.dtype() == leaf.dtype(),
+                      "set_gradient_destination: the memory has another dtype than its leaf; got {}, {}", memory, leaf);
+  require<DeviceError>(memory.device() == leaf.device(),
+                       "set_gradient_destination: the memory is on another device; got {}, {}", memory, leaf);
   meta(leaf).gradient->set_destination(memory, std::move(arrived));
 }
 }  // namespace autograd

@@ -1,6 +1,6 @@
 // What several ranks do together: mpirun -n 2 lorry bench parallel. Collectives by size, steps of an optimizer over the
-// parameters of known models, and training steps. The rate is the bus bandwidth, as nccl-tests counts it: the bytes that
-// cross the slowest link of a ring, whatever the number of ranks.
+// parameters of known models, and training steps. The rate is the bus bandwidth, as nccl-tests counts it: the bytes
+// that cross the slowest link of a ring, whatever the number of ranks.
 
 #include "lorry/bench/parallel.h"
 
@@ -121,7 +121,8 @@ void collective_cases(ParallelCases& cases) {
     for (const int64_t bytes : kSizes) {
       const std::string name = fmt::format("{} of {} on {}", x.name, size_text(bytes), cases.group.size());
       const int64_t elements = bytes / size_of(kF32);
-      if (elements < cases.group.size() || (cases.device.is_cpu() && bytes > kMostOnCpu) || !cases.wants(name)) continue;
+      if (elements < cases.group.size() || (cases.device.is_cpu() && bytes > kMostOnCpu) || !cases.wants(name))
+        continue;
       const int64_t calls = std::clamp<int64_t>((int64_t{64} << 20) / bytes, 4, 100);
       cases.add(name, static_cast<double>(bytes) * x.bus(n), kF32, calls, x.make(cases.group, elements, cases.device));
     }
@@ -138,7 +139,8 @@ void optimizer_cases(ParallelCases& cases) {
   for (const char* model : {"resnet50", "gpt2", "llama-1b"}) {
     if (on_cpu != (std::string_view(model) == "resnet50")) continue;
     for (const bool shard : {false, true}) {
-      const std::string name = fmt::format("adamw over {}{} on {}", model, shard ? ", sharded" : "", cases.group.size());
+      const std::string name =
+          fmt::format("adamw over {}{} on {}", model, shard ? ", sharded" : "", cases.group.size());
       if (!cases.wants(name)) continue;
       std::vector<optim::NamedTensor> parameters;
       double bytes = 0;
@@ -152,6 +154,7 @@ void optimizer_cases(ParallelCases& cases) {
                              {.memory = {.masters = on_cpu ? optim::Masters::none : optim::Masters::f32}});
       // The gradients stay: a step sums them, steps, and brings the parameters of all ranks.
       cases.add(name, bytes * twice_around(n), dtype, 4, [&] {
+        ranks.finish();
         ranks.step(optimizer, {.max_norm = 1});
         ranks.wait();
       });
@@ -178,10 +181,10 @@ enum class Ranks : uint8_t { alone, data_parallel, sharded };
 
 /// Trains on random tokens. Returns the seconds of a step.
 std::optional<double> train_case(ParallelCases& cases, const TrainCase& what, Ranks how, MeasuredStep& step) {
-  const std::string name =
-      fmt::format("step of {}, {} x {} a rank, {}", what.name, what.batch, what.context,
-                  how == Ranks::alone ? "alone" : fmt::format("{}on {}", how == Ranks::sharded ? "sharded " : "",
-                                                              cases.group.size()));
+  const std::string name = fmt::format(
+      "step of {}, {} x {} a rank, {}", what.name, what.batch, what.context,
+      how == Ranks::alone ? "alone"
+                          : fmt::format("{}on {}", how == Ranks::sharded ? "sharded " : "", cases.group.size()));
   if (!cases.wants(name)) return std::nullopt;
   nn::GPTConfig config = nn::gpt_preset(what.preset);
   config.vocab = 256, config.context = what.context;
@@ -229,7 +232,9 @@ Link measure_link(ParallelCases& cases) {
   const double n = cases.group.size();
   const auto seconds = [&](int64_t bytes) {
     const Tensor x = zeros({bytes / size_of(kF32)}, {.device = cases.device});
-    return 1e-6 * measure(cases.group, [&] { parallel::all_reduce_(x, cases.group); }, 20, cases.device).median_us;
+    return 1e-6 * measure(
+                      cases.group, [&] { parallel::all_reduce_(x, cases.group); }, 20, cases.device)
+                      .median_us;
   };
   const int64_t large = cases.device.is_cpu() ? kMostOnCpu : int64_t{256} << 20;
   const double small_s = seconds(8), large_s = seconds(large);

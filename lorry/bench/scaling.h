@@ -10,7 +10,7 @@ namespace lorry::bench {
 
 /// The links of one level.
 struct Link {
-  double latency_s = 0;     ///< of a step of a ring
+  double latency_s = 0;    ///< of a step of a ring
   double bytes_per_s = 0;  ///< of a rank, each way
 };
 

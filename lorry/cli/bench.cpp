@@ -42,7 +42,8 @@ void print(const Table& table, const Result& result, size_t width) {
   else if (result.ratio_to_ceiling)
     parts.push_back(fmt::format("{}, {:.3g} % of {}", quantity(1e9 * result.gb_per_s(), "B/s"),
                                 100 * *result.ratio_to_ceiling, result.suite == "transfers" ? "the link" : "a copy"));
-  if (result.suite == "parallel" && result.bytes) parts.push_back(quantity(1e9 * result.gb_per_s(), "B/s") + " of the bus");
+  if (result.suite == "parallel" && result.bytes)
+    parts.push_back(quantity(1e9 * result.gb_per_s(), "B/s") + " of the bus");
   if (result.difference_us)
     parts.push_back(fmt::format("{}{} ({} to {}) over {}", *result.difference_us < 0 ? "" : "+",
                                 duration_text(*result.difference_us), duration_text(*result.difference_low_us),

@@ -240,11 +240,14 @@ void add_train(CLI::App& app, TrainOptions& o) {
                "Train nothing: print how much memory a step of this model and batch takes, layer by layer, and whether "
                "the device has it");
   app.callback([&app, resume, settings] {
-    for (const char* other : {"--resume", "--compile", "--replay", "--devices", "--shard"})  // whose steps take other memory
+    for (const char* other :
+         {"--resume", "--compile", "--replay", "--devices", "--shard"})  // whose steps take other memory
       if (app.count("--forecast") && app.count(other)) throw CLI::ExcludesError("--forecast", other);
     if (resume->count() == 0 && app.count("--forecast") == 0 && app.count("--text") == 0)
       throw CLI::RequiredError("--text");
     if (app.count("--steps") && app.count("--max-seconds")) throw CLI::ExcludesError("--steps", "--max-seconds");
+    if (app.count("--restarts") && app.get_option("--devices")->as<int64_t>() == 1)
+      throw CLI::ValidationError("--restarts", "starts several processes again; got --devices 1");
     if (resume->count() == 0) return;
     if (app.count("--out")) throw CLI::ExcludesError("--resume", "--out");
     for (const CLI::Option* option : settings)
@@ -434,7 +437,8 @@ void add_bench(CLI::App& app, BenchOptions& o) {
     if (app.count("--policy") && app.count("--execution")) throw CLI::ExcludesError("--policy", "--execution");
     if (o.plot == "-" && app.get_option("--json")->as<std::string>() == "-")
       throw CLI::ValidationError("--plot", "and --json cannot both be -; expected a file for one of them");
-    for (const auto& [suite, options] : {std::pair("optim", &for_optim), {"replay", &for_replay}, {"parallel", &for_parallel}})
+    for (const auto& [suite, options] :
+         {std::pair("optim", &for_optim), {"replay", &for_replay}, {"parallel", &for_parallel}})
       for (const CLI::Option* option : *options)
         if (const bool both = option->get_name() == "--execution" && o.suites == std::vector<std::string>{"generate"};
             option->count() && !both && o.suites != std::vector<std::string>{suite})

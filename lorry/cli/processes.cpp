@@ -16,6 +16,7 @@
 #include <fstream>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "lorry/base/env.h"
@@ -95,20 +96,17 @@ int run_processes(const std::vector<std::string>& words, bool& interrupted) {
   }
   for (int status = 0;;) {
     const pid_t ended = ::waitpid(child, &status, WNOHANG);
+    require<IoError>(ended >= 0 || errno == EINTR, "train: cannot wait for mpirun: {}", std::strerror(errno));
+    if (interrupt.raised() && !std::exchange(interrupted, true) && ended != child) ::kill(child, SIGTERM);
     if (ended == child) return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    require<IoError>(ended == 0 || errno == EINTR, "train: cannot wait for mpirun: {}", std::strerror(errno));
-    if (interrupt.raised() && !interrupted) {
-      interrupted = true;
-      ::kill(child, SIGTERM);
-    }
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
 }
 
 /// How far a run has come, by its files.
 struct Position {
-  int64_t steps = 0;  ///< taken, with those that are lost
-  int64_t saved = 0;  ///< in the checkpoint
+  int64_t steps = 0;                             ///< taken, with those that are lost
+  int64_t saved = 0;                             ///< in the checkpoint
   std::filesystem::file_time_type written = {};  ///< when steps were noted last
 };
 
@@ -133,18 +131,23 @@ int run_as_processes(const TrainOptions& options) {
   const std::vector<std::string> words = launcher_command(options.devices);
   if (options.restarts == 0) become(words);
   const RunFolder folder = options.resume.empty() ? RunFolder{options.out} : find_run(options.resume, "train");
-  const Position before = position_of(folder);
+  Position before = position_of(folder);
+  int64_t in_vain = 0;  // starts that came no further than the one before
   for (int64_t restart = 1;; ++restart) {
     bool interrupted = false;
     const int status = run_processes(words, interrupted);
     if (status == 0 || interrupted || restart > options.restarts) return status;
     const Position now = position_of(folder);
-    // What fails before the first step would fail again.
+    // What fails before the first step would fail again, and so would what has failed twice in one place.
     if (restart == 1 && (now.written == before.written || now.steps <= before.saved)) return status;
-    fmt::print(stderr, "lorry: restart {} of {}: {}; {} steps are lost\n", restart, options.restarts,
-               now.saved > 0 ? fmt::format("the run goes on after step {}", now.saved)
-                             : std::string("the run begins again"),
-               std::max<int64_t>(now.steps - now.saved, 0));
+    in_vain = restart > 1 && now.saved <= before.saved && now.steps <= before.steps ? in_vain + 1 : 0;
+    if (in_vain > 1) return status;
+    fmt::print(
+        stderr, "lorry: restart {} of {}: {}; {} steps are lost\n", restart, options.restarts,
+        now.saved > 0 ? fmt::format("the run goes on after step {}", now.saved) : std::string("the run begins again"),
+        std::max<int64_t>(now.steps - now.saved, 0));
+    before = now;
+    std::this_thread::sleep_for(std::chrono::seconds(in_vain));
     ::setenv(kRestarted, "1", 1);
   }
 }

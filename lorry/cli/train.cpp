@@ -292,16 +292,24 @@ int64_t total_steps(const TrainOptions& options, int64_t taken, int64_t before) 
   return steps;
 }
 
+/// Whether a run has taken all of its steps, and has measured its loss.
+bool is_finished(const RunFolder& folder, const io::Checkpoint& checkpoint, const TrainOptions& options) {
+  std::vector<std::string> texts;
+  const int64_t step = checkpoint.state.step;
+  if (step < total_steps(options, step, *from_config(checkpoint.state.config, texts).steps)) return false;
+  const RunHistory history = read_history(folder.metrics(), step);
+  return !history.validations.empty() && history.validations.back().step == step;
+}
+
 /// Reports a run with no steps left, without writing to its folder. Returns false if there are steps left.
 bool report_finished(const RunFolder& folder, const io::Checkpoint& checkpoint, const TrainOptions& options,
                      const CommonOptions& common) {
+  if (!is_finished(folder, checkpoint, options)) return false;
+  check_against_tensors(checkpoint);
   std::vector<std::string> texts;
   const TrainSettings settings = from_config(checkpoint.state.config, texts);
   const int64_t step = checkpoint.state.step;
-  if (step < total_steps(options, step, *settings.steps)) return false;
   const RunHistory history = read_history(folder.metrics(), step);
-  if (history.validations.empty() || history.validations.back().step != step) return false;
-  check_against_tensors(checkpoint);
   if (!common.quiet)
     fmt::print(stderr, "{} has taken all of its {} steps; a larger --steps makes it longer\n", folder.folder.string(),
                step);
@@ -362,6 +370,10 @@ Training begin(const TrainOptions& options, const parallel::ProcessGroup& group,
 int run_follower(const TrainOptions& options, const parallel::ProcessGroup& group) {
   const auto start = Clock::now();
   const Interrupt interrupt;  // rank 0 decides when to stop
+  if (!options.resume.empty()) {
+    const RunFolder folder = find_run(options.resume, "train");
+    if (is_finished(folder, io::load_checkpoint(folder.checkpoint()), options)) return 0;
+  }
   Training training = options.resume.empty() ? begin(options, group, start)
                                              : resume(find_run(options.resume, "train"), options, group, start);
   follow(*training.trainer, group);
@@ -421,7 +433,8 @@ int run_train(const TrainOptions& given, const CommonOptions& common) {
   if (given.forecast) return run_forecast(given, common);
   if (given.devices > 1 && parallel::launched().size == 1) return run_as_processes(given);
   TrainOptions options = given;
-  if (was_restarted() && options.resume.empty() && RunFolder{options.out}.has_checkpoint()) options.resume = options.out;
+  if (was_restarted() && options.resume.empty() && RunFolder{options.out}.has_checkpoint())
+    options.resume = options.out;
   const parallel::ProcessGroup group = parallel::join();
   if (group.size() == 1) return run_leader(options, common, group);
   try {

@@ -33,6 +33,7 @@ std::vector<Tensor> tensors_of(const std::vector<optim::NamedTensor>& named) {
 
 }  // namespace
 
+namespace {
 /// Makes the processes of a run data parallel; null for one alone.
 std::unique_ptr<parallel::DataParallel> share(const Together& together, const TrainSettings& s,
                                               const io::Corpus& corpus,
@@ -54,6 +55,7 @@ std::unique_ptr<parallel::DataParallel> share(const Together& together, const Tr
   return std::make_unique<parallel::DataParallel>(parameters, group,
                                                   parallel::DataParallelOptions{.shard = together.shard});
 }
+}  // namespace
 
 /// The figures of a step, while they are copied from the device.
 class Pending {

@@ -22,7 +22,7 @@ namespace lorry::cli {
 /// of one process to the rounding of sums.
 struct Together {
   std::optional<parallel::ProcessGroup> group = {};  ///< none, or a group of one: this process alone
-  bool shard = false;  ///< each steps a part of the parameters (parallel/data_parallel.h)
+  bool shard = false;                                ///< each steps a part of the parameters (parallel/data_parallel.h)
 };
 
 class Trainer {

@@ -12,6 +12,7 @@
 #include "lorry/compile/lazy.h"
 #include "lorry/kernels/backend.h"
 #include "lorry/ops/batch_invariant.h"
+#include "lorry/ops/dispatch/listener.h"
 #include "lorry/trace/functionalise.h"
 #include "lorry/trace/symbolic.h"
 
@@ -30,7 +31,7 @@ uint32_t recorded_modes() {
 
 /// While any of these listens, the function runs uncompiled, so that listeners receive its operators. A profiler shows
 /// what runs: it receives the units.
-constexpr uint32_t kOthersListen = kListenerModes & ~(kGradMode | kProfileMode);
+constexpr uint32_t kOthersListen = kListenerModes & ~(kGradMode | kProfileMode | kAwaitMode);
 
 /// The number of recordings of all functions.
 std::atomic<int> g_cached{0};
@@ -421,6 +422,7 @@ void CompiledFunction::reset() {
 
 std::vector<Tensor> CompiledFunction::call(std::span<const Tensor> arguments, CompileKey key, FunctionRef function) {
   if (t_modes & kOthersListen) return function();  // among the listeners may be the recording of a larger function
+  door::await_memory();
   const uint64_t hash = hash_of(arguments, key);
   std::shared_ptr<const Recorded> found = cache_->find(hash, arguments, key);
   if (found == nullptr) found = cache_->resize(hash, arguments, key);

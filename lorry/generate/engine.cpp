@@ -95,7 +95,8 @@ EngineOptions checked(EngineOptions o, const nn::GPT& model) {
                             o.buckets.capture != replay::Capture::in_background && o.buckets.memory_budget == 0,
                         "Engine: the steps of a split model are chosen by time or memory, which differ between ranks; "
                         "use Policy::fixed, no capture in the background and no memory_budget");
-    if (device.is_cpu()) o.buckets.execution = replay::Execution::eager;
+    if (device.is_cpu())
+      o.buckets.execution = replay::Execution::eager, o.buckets.compiled_up_to = 0, o.buckets.executions.clear();
   }
   if (o.buckets.follow.empty()) o.buckets.follow = model.named_parameters();
   return o;

@@ -16,9 +16,9 @@ namespace lorry::io {
 
 class SharedSafetensors {
  public:
-  /// tensors: all of the file, of which sizes and dtypes count; they may be on Device meta. One process creates the file
-  /// with its header and its size; the others open it afterwards. Throws IoError, also for a file that was created for
-  /// other tensors; ValueError as save_safetensors does.
+  /// tensors: all of the file, of which sizes and dtypes count; they may be on Device meta. One process creates the
+  /// file with its header and its size; the others open it afterwards. Throws IoError, also for a file that was created
+  /// for other tensors; ValueError as save_safetensors does.
   SharedSafetensors(std::filesystem::path path, const TensorMap& tensors, const Metadata& metadata, bool creates);
   /// Writes the elements of a tensor from `first` on, as they lie in the order of its sizes. Throws ValueError for more
   /// elements than there are, or of another dtype.

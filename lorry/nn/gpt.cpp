@@ -51,7 +51,8 @@ const GPTConfig& checked(const GPTConfig& c, const Split* split) {
   if (split == nullptr) return c;
   const int64_t ranks = split->size(), rows = (c.vocab + ranks - 1) / ranks;
   require<ValueError>(c.heads % ranks == 0, "GPT: {} ranks do not divide {} heads", ranks, c.heads);
-  require<ValueError>((ranks - 1) * rows < c.vocab, "GPT: a vocabulary of {} is too small for {} ranks", c.vocab, ranks);
+  require<ValueError>((ranks - 1) * rows < c.vocab, "GPT: a vocabulary of {} is too small for {} ranks", c.vocab,
+                      ranks);
   require<ValueError>(c.dropout == 0, "GPT: a split model has no dropout; got {}", c.dropout);
   return c;
 }
@@ -131,13 +132,13 @@ Tensor CausalSelfAttention::project(const Tensor& x, const Rotation* rotation) c
 Tensor CausalSelfAttention::forward(const Tensor& x, const Rotation* rotation) const {
   const Scope here = scope();
   const AttentionOptions options{.dropout = is_training() ? dropout_ : 0, .causal = true};
-  return residual_dropout_.forward(
-      leave(split_, projection, packed_attention(project(x, rotation), heads_, options)));
+  return residual_dropout_.forward(leave(split_, projection, packed_attention(project(x, rotation), heads_, options)));
 }
 
 Tensor CausalSelfAttention::project_and_store(const Tensor& x, const Rotation* rotation, const PagedBatch& rows,
                                               const PagedCache::Layer& cache) const {
-  const Tensor packed = project(x, rotation), three = packed.view({x.size(0), 3, heads_, packed.size(1) / (3 * heads_)});
+  const Tensor packed = project(x, rotation),
+               three = packed.view({x.size(0), 3, heads_, packed.size(1) / (3 * heads_)});
   paged_write(cache.k, cache.v, three.select(1, 1), three.select(1, 2), rows.block_table, rows.slots, rows.positions);
   return three.select(1, 0);
 }
@@ -205,7 +206,8 @@ GPT::GPT(const GPTConfig& config, const Options& options, std::shared_ptr<const 
   add("tokens", tokens);
   if (!config.rotary) add("positions", positions.emplace(config.context, config.width, std::nullopt, options));
   add("dropout", dropout_);
-  for (int64_t i = 0; i < config.layers; ++i) add(fmt::format("block{}", i), blocks.emplace_back(config, options, split_.get()));
+  for (int64_t i = 0; i < config.layers; ++i)
+    add(fmt::format("block{}", i), blocks.emplace_back(config, options, split_.get()));
   add("norm", norm);
   if (config.rotary) {
     const Rotation all = nn::rotation(0, config.context, config.width / config.heads, options);
@@ -214,6 +216,10 @@ GPT::GPT(const GPTConfig& config, const Options& options, std::shared_ptr<const 
   if (!config.tie_weights) head_ = parameter("head", empty(tokens.weight.sizes(), options));
 
   const NoGrad quiet;
+  if (split_) {  // all ranks draw the same numbers
+    const Generator::State random = default_generator().state();
+    split_->require_same("the random numbers of a split model", fmt::format("{} {}", random.seed, random.offset));
+  }
   constexpr double kStd = 0.02;  // GPT-2's
   const double inside = config.lecun_normal ? 1 / std::sqrt(static_cast<double>(config.width)) : kStd;
   const double residual = inside / std::sqrt(2.0 * static_cast<double>(config.layers));
@@ -233,10 +239,14 @@ GPT::GPT(const GPTConfig& config, const Options& options, std::shared_ptr<const 
 }
 
 std::optional<SplitRule> GPT::split_rule(std::string_view parameter) {
-  constexpr std::pair<std::string_view, SplitRule> kRules[] = {
-      {"attention.qkv.weight", {0, 3}}, {"attention.qkv.bias", {0, 3}}, {"attention.projection.weight", {1, 1}},
-      {"mlp.up.weight", {0, 1}},        {"mlp.up.bias", {0, 1}},        {"mlp.down.weight", {1, 1}},
-      {"tokens.weight", {0, 1}},        {"head", {0, 1}}};
+  constexpr std::pair<std::string_view, SplitRule> kRules[] = {{"attention.qkv.weight", {0, 3}},
+                                                               {"attention.qkv.bias", {0, 3}},
+                                                               {"attention.projection.weight", {1, 1}},
+                                                               {"mlp.up.weight", {0, 1}},
+                                                               {"mlp.up.bias", {0, 1}},
+                                                               {"mlp.down.weight", {1, 1}},
+                                                               {"tokens.weight", {0, 1}},
+                                                               {"head", {0, 1}}};
   for (const auto& [ending, rule] : kRules)
     if (parameter.ends_with(ending)) return rule;
   return std::nullopt;
@@ -296,23 +306,6 @@ Tensor GPT::embed(const Tensor& indices) const {
   return dropout_.forward(positions ? x + positions->weight.narrow(0, 0, t) : x);
 }
 
-namespace {
-
-/// Indices into a rank's part of the vocabulary, and which of them it has. Of those that other ranks have, 0; of those
-/// that nobody has, -1, which is refused where it is used.
-struct OwnIndices {
-  Tensor index, is_own;
-
-  OwnIndices(const Tensor& all, int64_t first, int64_t count, int64_t vocab) {
-    const Tensor own = all - first;
-    is_own = own.ge(0).logical_and(own.lt(std::min(count, vocab - first)));
-    const Tensor exists = all.ge(0).logical_and(all.lt(vocab));
-    index = own.where(is_own, exists.logical_not().to(all.dtype()).neg());
-  }
-};
-
-}  // namespace
-
 Tensor GPT::embed_tokens(const Tensor& indices) const {
   Tensor x;
   if (split_ == nullptr) {
@@ -363,7 +356,7 @@ Tensor GPT::loss(const Tensor& indices, const Tensor& targets) const {
   if (split_) {
     const int64_t own = logits.size(-1), first = split_->rank() * own;
     const Tensor columns = logits.view({-1, own}).narrow(1, 0, std::min(own, config_.vocab - first));
-    return split_->cross_entropy(columns, targets.reshape({-1}), first, -100);
+    return split_->cross_entropy(columns, targets.reshape({-1}), first, config_.vocab, -100);
   }
   return cross_entropy(logits.view({-1, config_.vocab}), targets.reshape({-1}), {}, -100, Reduction::mean, 0,
                        logits.dtype() == kF64 ? kF64 : kF32);

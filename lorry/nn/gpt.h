@@ -50,8 +50,8 @@ class PagedCache {
     Tensor k, v;  ///< [blocks, block_size, heads, width / heads]
   };
 
-  /// parts: of a split model, whose ranks have as many heads less. Throws ValueError for sizes that are not positive,
-  /// and OutOfMemory.
+  /// parts: the ranks of a split model, each of which has heads / parts heads. Throws ValueError for sizes that are not
+  /// positive, and OutOfMemory.
   PagedCache(const GPTConfig& config, int64_t blocks, int64_t block_size = 16, const Options& options = {},
              int64_t parts = 1);
   const std::vector<Layer>& layers() const { return layers_; }
@@ -134,7 +134,8 @@ class GPT : public Layer<GPT> {
   ///
   /// split: this rank's part of a model of this config. The heads, the MLP and the vocabulary are split, which also the
   /// tokens' table is; norms, positions and the biases of sums are whole on every rank. Throws ValueError where the
-  /// ranks do not divide heads and width, or are too many for the vocabulary, and for dropout, whose masks would differ.
+  /// ranks do not divide heads and width, or are too many for the vocabulary, and for dropout, whose masks would
+  /// differ; ParallelError if ranks have other random numbers to draw.
   explicit GPT(const GPTConfig& config, const Options& options = {}, std::shared_ptr<const Split> split = nullptr);
   const GPTConfig& config() const { return config_; }
   const std::shared_ptr<const Split>& split() const { return split_; }
@@ -146,8 +147,8 @@ class GPT : public Layer<GPT> {
   /// The whole of such a state, from those of all ranks. Every rank calls it.
   TensorMap whole_state(const TensorMap& own) const;
 
-  /// tokens: [b, t] i64 with t <= context. Returns logits [b, t, vocab]. A split model records no gradients here: its
-  /// loss does.
+  /// tokens: [b, t] i64 with t <= context. Returns logits [b, t, vocab]. Of a split model only under NoGrad: its
+  /// loss has gradients.
   Tensor forward(const Tensor& tokens) const;
   /// The mean cross entropy of the next tokens, in nats, in f32 (f64 for f64). targets: [b, t] i64; -100 is ignored.
   Tensor loss(const Tensor& tokens, const Tensor& targets) const;

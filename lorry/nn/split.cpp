@@ -23,6 +23,13 @@ Dims with(const Dims& sizes, int dim, std::initializer_list<int64_t> instead) {
 
 }  // namespace
 
+OwnIndices::OwnIndices(const Tensor& all, int64_t first, int64_t count, int64_t whole) {
+  const Tensor own = all - first;
+  is_own = own.ge(0).logical_and(own.lt(std::min(count, whole - first)));
+  const Tensor exists = all.ge(0).logical_and(all.lt(whole));
+  index = own.where(is_own, exists.logical_not().to(all.dtype()).neg());
+}
+
 Tensor part_of(const Tensor& whole, const SplitRule& rule, const Split& split) {
   const int64_t each = whole.size(rule.dim) / rule.blocks, own = ceil_div(each, split.size()),
                 first = std::min(split.rank() * own, each), count = std::min(own, each - first);

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "lorry/tensor/tensor.h"
 
@@ -24,16 +25,28 @@ class Split {
   virtual Tensor leave(const Tensor& x) const = 0;
   /// The x of every rank: [size, ...]. No gradient.
   virtual Tensor gather(const Tensor& x) const = 0;
-  /// The mean cross entropy in f32 (f64 for f64). logits: [n, own], the columns of all from `first` on; targets: [n]
-  /// i64, of all columns; those that are `ignore_index` do not count.
-  virtual Tensor cross_entropy(const Tensor& logits, const Tensor& targets, int64_t first,
+  /// The mean cross entropy in f32 (f64 for f64). logits: [n, own], of `columns` in all those from `first` on; targets:
+  /// [n] i64, of all columns; those that are `ignore_index` do not count. Throws IndexError for others, as
+  /// cross_entropy does.
+  virtual Tensor cross_entropy(const Tensor& logits, const Tensor& targets, int64_t first, int64_t columns,
                                int64_t ignore_index) const = 0;
+  /// Throws unless all ranks have the same text.
+  virtual void require_same(const std::string& what, const std::string& own) const = 0;
 };
 
 /// Which part of a parameter of a whole model each rank has.
 struct SplitRule {
   int dim = 0;         ///< that is split
   int64_t blocks = 1;  ///< of it, each of which is split: 3 for queries, keys and values in one
+};
+
+/// Where what indexes all of a dimension lies in a rank's part of it.
+struct OwnIndices {
+  Tensor index;   ///< into the part; 0 for what another rank has, -1 for what nobody has
+  Tensor is_own;  ///< bool
+
+  /// all: whole numbers. The part: `count` of `whole` from `first` on.
+  OwnIndices(const Tensor& all, int64_t first, int64_t count, int64_t whole);
 };
 
 /// A rank's part of `whole`. Where the size is no multiple of the ranks, the last parts are filled up with zeros.

@@ -9,18 +9,20 @@
 
 namespace lorry::parallel {
 
+/// On a GPU the current stream waits, not the host: every stream on which a part is used, until it is there.
 class Arrivals {
  public:
   Arrivals();
-  /// Calls of other threads are not held back: they call wait() first.
+  /// Waits for all parts.
   ~Arrivals();
   Arrivals(const Arrivals&) = delete;
   Arrivals& operator=(const Arrivals&) = delete;
 
   /// From now on every call of this thread that uses elements of `part`, and every host read of them, waits for
-  /// `begun`. part: contiguous.
+  /// `begun`. Other threads call wait() first. part: contiguous; it takes the place of an earlier part that it
+  /// overlaps.
   void expect(const Tensor& part, Begun begun);
-  /// Waits for all parts. Throws ParallelError.
+  /// Waits for all parts, on this thread's current stream. Throws ParallelError.
   void wait();
 
   struct Expected;

@@ -1,8 +1,11 @@
 #include "lorry/parallel/checkpoint.h"
 
+#include <exception>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "lorry/autograd/grad_mode.h"
 #include "lorry/io/shared_safetensors.h"
@@ -53,6 +56,22 @@ io::SharedSafetensors open(const std::filesystem::path& path, const Shares& shar
   return {path, whole, metadata, creates};
 }
 
+/// Does a part of the work on every rank. Throws on all of them if one has failed, and so none goes on alone.
+void together(const ProcessGroup& group, const std::function<void()>& part) {
+  std::exception_ptr own;
+  std::string why;
+  try {
+    part();
+  } catch (const std::exception& error) {
+    own = std::current_exception(), why = std::string(error.what()) + " ";
+  }
+  const std::vector<std::string> all = group.exchange(why, true);
+  if (own != nullptr) std::rethrow_exception(own);
+  for (size_t rank = 0; rank < all.size(); ++rank)
+    require<IoError>(all[rank].empty(), "the checkpoint was not saved: rank {} of {}: {}", rank, group.name(),
+                     all[rank]);
+}
+
 void write(io::SharedSafetensors& file, const Shares& shares) {
   for (const auto& [name, share] : shares)
     if (share.elements.defined() && share.elements.numel() > 0) file.write(name, share.first, share.elements);
@@ -70,20 +89,24 @@ void save_checkpoint(const std::filesystem::path& directory, const io::Checkpoin
   std::optional<io::CheckpointWriter> writer;  // on rank 0
   std::optional<io::SharedSafetensors> model_file, optimizer_file;
   const auto open_files = [&](const std::filesystem::path& path, bool creates) {
-    model_file.emplace(open(io::CheckpointWriter::model_in(path), model, io::CheckpointWriter::model_metadata(), creates));
+    model_file.emplace(
+        open(io::CheckpointWriter::model_in(path), model, io::CheckpointWriter::model_metadata(), creates));
     optimizer_file.emplace(open(io::CheckpointWriter::optimizer_in(path), optimizer, {}, creates));
   };
-  if (group.rank() == 0) {
+  together(group, [&] {
+    if (group.rank() > 0) return;
     writer.emplace(directory, checkpoint.state);
     open_files(writer->path(), true);
-  }
+  });
   const std::filesystem::path path = group.exchange(writer ? writer->path().string() : "", true)[0];
-  if (!writer) open_files(path, false);
-  write(*model_file, model);
-  write(*optimizer_file, optimizer);
-  group.exchange("written", true);
-  if (writer) writer->commit();
-  group.exchange("saved", true);
+  together(group, [&] {
+    if (!writer) open_files(path, false);
+    write(*model_file, model);
+    write(*optimizer_file, optimizer);
+  });
+  together(group, [&] {
+    if (writer) writer->commit();
+  });
 }
 
 }  // namespace lorry::parallel

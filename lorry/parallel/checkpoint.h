@@ -13,8 +13,8 @@ namespace lorry::parallel {
 /// Saves to `directory`, as io::save_checkpoint does; all ranks call it. checkpoint: what this rank has, with the
 /// states of its optimizer over own_parts(); `state` is that of rank 0. Every rank writes the parameters and states
 /// that it owns; what no rank owns, and without `shard` everything, is written by rank 0. All ranks must see the same
-/// file system. Throws ParallelError if another rank has failed: the previous checkpoint stays; otherwise as
-/// io::save_checkpoint does.
+/// file system. Throws as io::save_checkpoint does, on all ranks if one cannot write its share, and ParallelError if
+/// another rank has failed: the previous checkpoint stays.
 ///
 /// It is loaded by io::load_checkpoint, and DataParallel::own_state() takes of it what belongs to a rank.
 void save_checkpoint(const std::filesystem::path& directory, const io::Checkpoint& checkpoint, DataParallel& ranks);

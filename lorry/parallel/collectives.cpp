@@ -402,6 +402,10 @@ void barrier(const ProcessGroup& handle) {
 
 bool Begun::is_done() const { return pending_ == nullptr || pending_->is_done(); }
 
+void Begun::wait_again() const {
+  if (pending_ != nullptr) pending_->wait();
+}
+
 void Begun::wait() {
   if (pending_ == nullptr) return;
   const std::shared_ptr<Pending> pending = std::exchange(pending_, nullptr);
@@ -429,7 +433,8 @@ struct Begin {
           const Noted noted = note(group, call, in);
           if (group.size() == 1) {
             for (size_t i = 0; i < in.size(); ++i)
-              if (in[i].data_ptr() != out[i].data_ptr()) out[i].view({out[i].numel()}).copy_(in[i].view({in[i].numel()}));
+              if (in[i].data_ptr() != out[i].data_ptr())
+                out[i].view({out[i].numel()}).copy_(in[i].view({in[i].numel()}));
             return;
           }
           begun.pending_ = begin(group, call, noted, in, out);

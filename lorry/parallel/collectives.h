@@ -64,6 +64,8 @@ class Begun {
   Begun() = default;
   /// Waits for it: on a GPU the current stream does, not the host. Once; later calls do nothing.
   void wait();
+  /// The same, and may be called again: on another stream.
+  void wait_again() const;
   bool is_done() const;
 
  private:

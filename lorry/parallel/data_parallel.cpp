@@ -60,6 +60,10 @@ DataParallel::DataParallel(std::vector<std::pair<std::string, Tensor>> parameter
 }
 
 DataParallel::~DataParallel() {
+  try {
+    for (Bucket& bucket : buckets_) bucket.begun.wait();  // which are written still
+  } catch (...) {                                         // a rank has failed: the next call of the group says so
+  }
   for (const Parameter& x : parameters_) autograd::set_gradient_destination(x.tensor, {}, {});
 }
 
@@ -192,8 +196,6 @@ void DataParallel::receive(Bucket& bucket) {
     bucket.elements.copy_(bucket.in_other_dtype);
   if (bucket.own.defined() && group_.is_reproducible() && group_.size() > 1)
     bucket.own.copy_(bucket.elements.view({group_.size(), bucket.own.numel()}).select(0, group_.rank()));
-  bucket.in_other_dtype = bucket.own_in_other_dtype = {};
-  bucket.missing = static_cast<int64_t>(bucket.members.size());
 }
 
 void DataParallel::finish() {
@@ -208,11 +210,22 @@ void DataParallel::finish() {
   }
   for (; next_ < buckets_.size(); ++next_) send(buckets_[next_]);
   for (Bucket& bucket : buckets_) receive(bucket);
-  for (Parameter& x : parameters_) x.has_arrived = false;
-  next_ = 0;
+  begin_step();
   if (!is_ordered_) reorder();
   if (shards_) shards_->set_gradients();
   is_finished_ = true;
+}
+
+void DataParallel::begin_step() {
+  for (Parameter& x : parameters_) x.has_arrived = false;
+  for (Bucket& bucket : buckets_) {
+    bucket.begun.wait();
+    bucket.in_other_dtype = bucket.own_in_other_dtype = {};
+    bucket.missing = static_cast<int64_t>(bucket.members.size());
+  }
+  next_ = 0;
+  is_finished_ = false;
+  stepped_.clear();
 }
 
 int DataParallel::ranks_with_batch(bool has_batch) const {
@@ -247,6 +260,7 @@ std::vector<optim::NamedTensor> DataParallel::own_parts(const std::vector<optim:
 }
 
 void DataParallel::zero_grad() {
+  if (!is_finished_) arrivals_.clear(), begin_step();
   for (const Parameter& x : parameters_) x.tensor.set_grad({});
 }
 
@@ -255,21 +269,27 @@ void DataParallel::wait() {
 }
 
 Tensor DataParallel::step(optim::Optimizer& optimizer, const optim::StepOptions& options) {
-  if (!std::exchange(is_finished_, false)) finish();
-  is_finished_ = false;
+  if (!is_finished_ || std::ranges::find(stepped_, &optimizer) != stepped_.end()) finish();
+  stepped_.push_back(&optimizer);
   return shards_ ? step_own(optimizer, options) : optimizer.step(options);
 }
 
 Tensor DataParallel::step_own(optim::Optimizer& optimizer, const optim::StepOptions& options) {
   const NoGrad no_grad;
+  for (const Parameter& x : parameters_)
+    if (!shards_->holds(x.tensor))
+      raise_as<ValueError>(kName, "parameter '{}' has other memory than when it was sharded; convert a model first",
+                           x.name);
+  for (const Tensor& x : optimizer.parameters())
+    if (shards_->parameter_of(x) == parameters_.size())
+      raise_as<ValueError>(kName, "the optimizer has a parameter that is none of own_parts(); got {}", x);
   if (!(options.max_norm >= 0))
     raise_as<ValueError>(kName, "max_norm is out of range; got {}; expected a number >= 0", options.max_norm);
   Tensor norm;
   if (std::isfinite(options.max_norm) || options.skip_nonfinite || options.scale.defined()) {
-    const foreach::FinishedNorm finished =
-        foreach::finish_norm(sum_of_squares(optimizer), {.max_norm = options.max_norm,
-                                                         .scale = options.scale,
-                                                         .skip_nonfinite = options.skip_nonfinite});
+    const foreach::FinishedNorm finished = foreach::finish_norm(
+        sum_of_squares(optimizer),
+        {.max_norm = options.max_norm, .scale = options.scale, .skip_nonfinite = options.skip_nonfinite});
     norm = finished.norm;
     optimizer.step(finished.factor);
   } else {
@@ -277,7 +297,7 @@ Tensor DataParallel::step_own(optim::Optimizer& optimizer, const optim::StepOpti
   }
   shards_->gather();
   if (options.zero_grad)
-    for (const Tensor& x : memory_) x.zero_();
+    for (const Tensor& x : optimizer.parameters()) place_of(shards_->parameter_of(x)).zero_();
   return norm;
 }
 
@@ -287,10 +307,7 @@ Tensor DataParallel::sum_of_squares(const optim::Optimizer& optimizer) const {
   const std::vector<Tensor> own = optimizer.parameters();
   std::vector<Tensor> gradients;
   for (const Tensor& x : own) {
-    const size_t i = shards_->parameter_of(x);
-    if (i == parameters_.size())
-      raise_as<ValueError>(kName, "the optimizer has a parameter that is none of own_parts(); got {}", x);
-    gradients.push_back(has_whole ? place_of(i) : x.grad());
+    gradients.push_back(has_whole ? place_of(shards_->parameter_of(x)) : x.grad());
   }
   if (has_whole) return foreach::power_sum(gradients);
   const Tensor sum = foreach::power_sum(own.size() == parameters_.size() ? shards_->own_gradients() : gradients);

@@ -16,9 +16,9 @@
 // others, while the next forward begins.
 //
 // Gradients lie in buckets: backward computes those of linear layers straight into them, others are copied there, all
-// of a bucket in one launch. A bucket is sent when its last gradient has arrived and the buckets before it are on their way; its order is that in
-// which gradients arrived in the first step on rank 0. What other libraries call DDP: Li et al., "PyTorch Distributed:
-// Experiences on Accelerating Data Parallel Training" (VLDB 2020).
+// of a bucket in one launch. A bucket is sent when its last gradient has arrived and the buckets before it are on their
+// way; its order is that in which gradients arrived in the first step on rank 0. What other libraries call DDP: Li et
+// al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training" (VLDB 2020).
 
 #include <cstdint>
 #include <map>
@@ -38,9 +38,9 @@
 namespace lorry::parallel {
 
 struct DataParallelOptions {
-  /// Bytes of a bucket, at least; a parameter is never split. Positive. The first and the last are an eighth of that, so
-  /// that sending begins early and ends soon. Large buckets use links better, and fewer of them disturb what is computed
-  /// beside them.
+  /// Bytes of a bucket, at least; a parameter is never split. Positive. The first and the last are an eighth of that,
+  /// so that sending begins early and ends soon. Large buckets use links better, and fewer of them disturb what is
+  /// computed beside them.
   int64_t bucket_bytes = int64_t{64} << 20;
   /// In which the sums are computed; none: in the gradients' own. f32 for 16-bit gradients costs twice the bytes on the
   /// way, and a copy.
@@ -73,12 +73,14 @@ class DataParallel {
   /// elements of each that this rank owns, 1-d and some of them empty. Throws ValueError for one that is not among the
   /// parameters of this object.
   std::vector<optim::NamedTensor> own_parts(const std::vector<optim::NamedTensor>& parameters) const;
-  /// finish(), unless it was called since the last backward, and a step of an optimizer of own_parts(): norm, clip, unscale and skip are those of the gradients of all
+  /// finish(), unless it was called since the last backward and step of this optimizer, and a step of an optimizer of
+  /// own_parts(): norm, clip, unscale and skip are those of the gradients of all
   /// ranks. Returns the norm as Optimizer::step does. With `shard` the parameters of other ranks arrive while the
   /// program goes on: calls of this thread that use one wait for it; other threads call wait() first. Throws
   /// ParallelError, and what Optimizer::step throws.
   Tensor step(optim::Optimizer& optimizer, const optim::StepOptions& options = {});
-  /// Releases the gradients of all parameters.
+  /// Releases the gradients of all parameters, also of a step that is given up: every rank gives it up, in the same
+  /// place.
   void zero_grad();
   /// Waits until the last step's parameters of all ranks are there.
   void wait();
@@ -96,7 +98,8 @@ class DataParallel {
     bool is_own = false;  ///< whether this rank alone has these elements
   };
   std::map<std::string, StatePlace> places_of_states(const optim::TensorMap& own) const;
-  /// What of a state_dict() of an optimizer of the whole parameters belongs to own_parts().
+  /// What of a state_dict() of an optimizer of the whole parameters belongs to own_parts(). Throws ShapeError for one
+  /// of another shape than its parameter.
   optim::TensorMap own_state(const optim::TensorMap& whole) const;
 
   // ---- its parts ----------------------------------------------------------------------------------------------------
@@ -136,11 +139,11 @@ class DataParallel {
     bool has_arrived = false;
   };
   struct Bucket {
-    Tensor elements;  ///< contiguous: its part of the memory
-    int64_t missing = 0;                ///< gradients that have not arrived
+    Tensor elements;                   ///< contiguous: its part of the memory
+    int64_t missing = 0;               ///< gradients that have not arrived
     std::vector<size_t> members = {};  ///< its parameters
-    Tensor own = {};             ///< with shards: where the own part of the sum comes
-    Tensor in_other_dtype = {};  ///< what travels, if that is in another dtype
+    Tensor own = {};                   ///< with shards: where the own part of the sum comes
+    Tensor in_other_dtype = {};        ///< what travels, if that is in another dtype
     Tensor own_in_other_dtype = {};
     Begun begun = {};
   };
@@ -159,6 +162,8 @@ class DataParallel {
   /// The number of the parameter with this name.
   std::optional<size_t> find(std::string_view name) const;
   Tensor sum_of_squares(const optim::Optimizer& optimizer) const;
+  /// Makes everything ready for the next step.
+  void begin_step();
   Tensor step_own(optim::Optimizer& optimizer, const optim::StepOptions& options);
 
   const ProcessGroup group_;
@@ -172,7 +177,8 @@ class DataParallel {
   size_t next_ = 0;               ///< bucket to send
   std::vector<size_t> arrivals_;  ///< of the first step
   bool sends_ = true, is_ordered_ = false;
-  bool is_finished_ = false;  ///< the step's sums are there
+  bool is_finished_ = false;                      ///< the step's sums are there
+  std::vector<const optim::Optimizer*> stepped_;  ///< by them
 };
 
 }  // namespace lorry::parallel

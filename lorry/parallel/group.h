@@ -35,6 +35,11 @@ class World {
 class Group {
  public:
   Group(std::shared_ptr<World> world, std::string name, std::vector<int> ranks);
+  /// While an exception is under way, tells the others that this rank has failed, if the group is the world: the end of
+  /// a transport may wait for them.
+  ~Group();
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
 
   int rank() const { return own_; }
   int size() const { return static_cast<int>(ranks_.size()); }

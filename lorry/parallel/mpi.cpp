@@ -367,7 +367,7 @@ class MpiTransport final : public Transport {
     MpiPending(made, members_.member, {members_.calls, 0}).wait();
   }
   ~MpiTransport() override {
-    if (members_.member.has_failed()) return;
+    if (members_.member.has_failed() || std::uncaught_exceptions() > 0) return;
     const auto freed = Engine::get().submit([comm = comm_](Task&) { MPI_Comm_free(comm.get()); });
     Engine::get().wait(*freed, members_.member, members_.member.timeout_s());
   }

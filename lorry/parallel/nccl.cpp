@@ -19,6 +19,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <exception>
 #include <mutex>
 #include <system_error>
 #include <thread>
@@ -198,7 +199,8 @@ class NcclTransport final : public Transport, private Member::Watched {
   }
   ~NcclTransport() override {
     members_.member.unwatch(*this);
-    if (members_.member.has_failed()) {
+    // The end of a communicator waits for all ranks.
+    if (members_.member.has_failed() || std::uncaught_exceptions() > 0) {
       abort();
       return;
     }

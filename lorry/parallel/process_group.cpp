@@ -105,6 +105,11 @@ Group::Group(std::shared_ptr<World> world, std::string name, std::vector<int> ra
                            .calls = member.add_group(name_, ranks_)});
 }
 
+Group::~Group() {
+  if (!members_ || size() < world_->launch.size || std::uncaught_exceptions() == 0) return;
+  if (Member& member = *world_->member; !member.has_failed()) member.fail("it was ended by an exception");
+}
+
 Noted Group::note_call(uint64_t signature, const std::function<std::string()>& what) {
   if (!members_) return {};
   return {members_->calls, world_->member->note_call(*members_->calls, signature, what)};

@@ -46,6 +46,10 @@ size_t Shards::parameter_of(const Tensor& own) const {
                              own_.begin());
 }
 
+bool Shards::holds(const Tensor& parameter) const {
+  return std::ranges::any_of(values_, [&](const Tensor& x) { return x.storage().id() == parameter.storage().id(); });
+}
+
 Tensor Shards::own_gradient(size_t bucket) const {
   const BucketPlan::Bucket& x = plan_.buckets[bucket];
   return own_gradients_[x.memory].narrow(0, x.begin / group_.size(), (x.end - x.begin) / group_.size());

@@ -4,7 +4,6 @@
 // bucket: it alone steps that part.
 
 #include <cstdint>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -32,9 +31,12 @@ class Shards {
   /// The parameter that this is the own part of; the number of parameters if there is none.
   size_t parameter_of(const Tensor& own) const;
 
+  /// Whether a parameter still lies in this memory.
+  bool holds(const Tensor& parameter) const;
+
   /// Where the own part of a bucket's gradients lies, once it is summed.
   Tensor own_gradient(size_t bucket) const;
-  /// Gives own parts without a gradient theirs.
+  /// Makes own_gradients() the gradients of the own parts that have none.
   void set_gradients() const;
   /// All own gradients, without the parameters' borders: a tensor for each dtype.
   const std::vector<Tensor>& own_gradients() const { return own_gradients_; }
@@ -51,7 +53,7 @@ class Shards {
 
   const BucketPlan plan_;
   const ProcessGroup group_;
-  std::vector<int64_t> counts_;  ///< of elements of each parameter
+  std::vector<int64_t> counts_;                 ///< of elements of each parameter
   std::vector<Tensor> values_, own_gradients_;  ///< one for each memory of the plan
   std::vector<Tensor> own_;
   Arrivals arrivals_;

@@ -1,8 +1,7 @@
 #include "lorry/parallel/tensor_parallel.h"
 
-#include <any>
 #include <cmath>
-#include <string_view>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -26,31 +25,35 @@ struct SumOverRanks : autograd::Function<SumOverRanks> {
 /// exponentials over all ranks, and the logit of its target, which one rank has.
 struct SplitCrossEntropy : autograd::Function<SplitCrossEntropy> {
   static Tensor forward(autograd::Context& context, const Tensor& logits, const Tensor& targets,
-                        const ProcessGroup& group, int64_t first, int64_t ignore_index) {
+                        const ProcessGroup& group, int64_t first, int64_t columns, int64_t ignore_index) {
     const DType wide = logits.dtype() == kF64 ? kF64 : kF32;
-    const Tensor own = targets - first, is_own = own.ge(0).logical_and(own.lt(logits.size(1))),
-                 counts = targets.ne(ignore_index).to(wide);
+    const Tensor ignored = targets.eq(ignore_index);
+    const nn::OwnIndices own(targets.masked_fill(ignored, int64_t{0}), first, logits.size(1), columns);
+    const Tensor elsewhere = own.is_own.logical_not();
     // Of a target that another rank has, column 0 stands in.
-    const Tensor index = own.masked_fill(is_own.logical_not(), int64_t{0});
-    const Tensor losses = cross_entropy(logits, index, {}, -100, lorry::Reduction::none, 0, wide);
-    const Tensor chosen = logits.gather(1, index.unsqueeze(1)).squeeze(1).to(wide), own_sum = losses + chosen;
+    const Tensor losses = cross_entropy(logits, own.index, {}, kNone, lorry::Reduction::none, 0, wide);
+    const Tensor chosen = logits.gather(1, own.index.unsqueeze(1)).squeeze(1).to(wide), own_sum = losses + chosen;
     const Tensor most = all_reduce(own_sum, group, Reduction::maximum);
-    const Tensor sums = stack({(own_sum - most).exp(), chosen.masked_fill(is_own.logical_not(), 0.0)}, 0);
+    const Tensor sums = stack({(own_sum - most).exp(), chosen.masked_fill(elsewhere, 0.0)}, 0);
     all_reduce_(sums, group);
-    const Tensor logsumexp = most + sums[0].log(), number = counts.sum();
-    context.save_for_backward({logits, index, is_own, logsumexp, counts.div(number)});
-    return (logsumexp - sums[1]).mul(counts).sum().div(number);
+    const Tensor logsumexp = most + sums[0].log(), number = ignored.logical_not().to(wide).sum();
+    const Tensor share = ones_like(most).div(number).masked_fill(ignored, 0.0);
+    context.save_for_backward({logits, own.index.masked_fill(ignored, kNone), own.is_own, logsumexp, share});
+    return (logsumexp - sums[1]).masked_fill(ignored, 0.0).sum().div(number);
   }
   static std::vector<Tensor> backward(autograd::Context& context, const std::vector<Tensor>& grads) {
     const std::vector<Tensor> saved = context.saved_tensors();
     const Tensor &logits = saved[0], &index = saved[1], &is_own = saved[2], &logsumexp = saved[3];
     const Tensor scale = saved[4].mul(grads[0]);
-    const Tensor grad = cross_entropy_backward(scale, logits, index, {}, logsumexp, {}, -100, lorry::Reduction::none, 0);
+    const Tensor grad =
+        cross_entropy_backward(scale, logits, index, {}, logsumexp, {}, kNone, lorry::Reduction::none, 0);
     // Column 0 has no target where it stood in for one.
     const Tensor column = grad.select(1, 0), softmax = (logits.select(1, 0).to(scale.dtype()) - logsumexp).exp();
-    column.copy_(column.where(is_own, softmax.mul(scale).to(grad.dtype())));
-    return {grad, {}, {}, {}, {}};
+    const Tensor stays = is_own.logical_or(index.eq(kNone));
+    column.copy_(column.where(stays, softmax.mul(scale).to(grad.dtype())));
+    return {grad, {}, {}, {}, {}, {}};
   }
+  static constexpr int64_t kNone = -100;  ///< a row that does not count
 };
 
 class GroupSplit final : public nn::Split {
@@ -65,10 +68,11 @@ class GroupSplit final : public nn::Split {
   }
   Tensor leave(const Tensor& x) const override { return size() == 1 ? x : SumOverRanks::apply(x, group_); }
   Tensor gather(const Tensor& x) const override { return all_gather(x, group_); }
-  Tensor cross_entropy(const Tensor& logits, const Tensor& targets, int64_t first,
+  Tensor cross_entropy(const Tensor& logits, const Tensor& targets, int64_t first, int64_t columns,
                        int64_t ignore_index) const override {
-    return SplitCrossEntropy::apply(logits, targets, group_, first, ignore_index);
+    return SplitCrossEntropy::apply(logits, targets, group_, first, columns, ignore_index);
   }
+  void require_same(const std::string& what, const std::string& own) const override { group_.require_same(what, own); }
 
  private:
   const ProcessGroup group_;

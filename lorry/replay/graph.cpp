@@ -13,6 +13,7 @@
 #include "lorry/memory/allocate.h"
 #include "lorry/memory/lease.h"
 #include "lorry/ops/creation.h"
+#include "lorry/ops/dispatch/listener.h"
 #include "lorry/ops/random_capture.h"
 
 namespace lorry::replay {
@@ -293,6 +294,7 @@ void Graph::replay() {
                            "a graph is replayed while this thread's calls are captured; capture its function instead");
   if (state_->work == nullptr)
     raise_as<CaptureError>("replay", "the function could not be captured again; make a new graph");
+  door::await_memory();
   if (const std::string* const other = state_->follow()) {
     events::emit(events::Kind::warning, "replay",
                  fmt::format("{} has another dtype, shape, device or alignment than in the capture, so the function is "

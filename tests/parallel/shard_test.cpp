@@ -126,7 +126,8 @@ TEST(Shard, with_every_choice_of_states_and_masters) {
     for (const StateType states : {StateType::f32, StateType::bf16, StateType::q8}) {
       expect_same_training({.memory = {.states = states, .seed = 3}}, device, 1e-2);
       for (const Masters masters : {Masters::none, Masters::f32, Masters::split, Masters::stochastic})
-        expect_same_training({.dtype = kBF16, .memory = {.masters = masters, .states = states, .seed = 3}}, device, 0.1);
+        expect_same_training({.dtype = kBF16, .memory = {.masters = masters, .states = states, .seed = 3}}, device,
+                             0.1);
     }
     expect_same_training({.dtype = kF16, .memory = {.masters = Masters::f32}}, device, 0.1);
     expect_same_training({.dtype = kF64}, device, 1e-2);
@@ -141,7 +142,7 @@ TEST(Shard, with_any_buckets_and_executions) {
     expect_same_training({.execution = execution}, kCPU, 2e-3);
 }
 
-TEST(Shard, without_a_clip_nothing_is_sent_but_gradients_and_parameters) {
+TEST(Shard, without_a_clip) {
   Choice how;
   how.max_norm = std::numeric_limits<double>::infinity();
   for (const Device device : devices()) expect_same_training(how, device, 2e-3);
@@ -170,6 +171,59 @@ TEST(Shard, more_ranks_than_elements) {
     ranks.zero_grad();
   }
   EXPECT_TRUE(x.detach().equal(full({3}, 0.5))) << x;
+}
+
+/// Steps matrices and the rest by optimizers of their own.
+struct TwoOptimizers {
+  TwoOptimizers(bool shard) : net(new_net(kCPU)), ranks(net->named_parameters(), world(), {.shard = shard}) {
+    std::vector<optim::NamedTensor> parts[2];
+    for (const auto& named : net->named_parameters()) parts[named.second.dim() >= 2].push_back(named);
+    for (const auto& part : parts)
+      optimizers.push_back(std::make_unique<optim::SGD>(ranks.own_parts(part), optim::SGDOptions{.lr = 0.1}));
+  }
+  void step(int number, bool zeros) {
+    (loss_of(*net, number) * ranks.share()).backward();
+    for (const auto& optimizer : optimizers) ranks.step(*optimizer, {.max_norm = 1, .zero_grad = zeros});
+    if (!zeros) ranks.zero_grad();
+  }
+  std::unique_ptr<Net> net;
+  DataParallel ranks;
+  std::vector<std::unique_ptr<optim::Optimizer>> optimizers;
+};
+
+TEST(Shard, several_optimizers_step_by_one_backward) {
+  for (const bool zeros : {false, true}) {
+    TwoOptimizers whole(false), sharded(true);
+    for (int step = 0; step < kSteps; ++step) whole.step(step, zeros), sharded.step(step, zeros);
+    for (const auto& [name, x] : whole.net->named_parameters())
+      EXPECT_LE(sharded.net->state_dict().at(name).sub(x).abs().max().item<float>(), 1e-5) << name;
+  }
+}
+
+TEST(Shard, a_step_that_is_given_up_leaves_nothing) {
+  for (const bool shard : {false, true}) {
+    Training expected({}, shard, kCPU), got({}, shard, kCPU);
+    expected.steps(0, kSteps);
+    for (int step = 0; step < kSteps; ++step) {
+      (loss_of(*got.net, 77) * 1000).backward();  // parts of it are on their way
+      got.ranks.zero_grad();
+      got.step(step);
+    }
+    EXPECT_LE(difference(got, expected), world().size() > 2 ? 2e-3 : 0) << "shard " << shard;
+  }
+}
+
+TEST(Shard, a_parameter_that_is_frozen_later_or_moved_is_no_crash) {
+  for (const bool shard : {false, true}) {
+    Training training({}, shard, kCPU);
+    training.step(0);
+    training.net->to(kF64);
+    if (shard) {
+      (training.net->up.weight.sum() * 0).backward();
+      EXPECT_THROW(training.ranks.step(*training.optimizer), ValueError);
+    }
+    training.net->down.bias.requires_grad_(false);
+  }
 }
 
 TEST(Shard, a_step_with_infinities_is_left_out_by_all_ranks) {
@@ -201,8 +255,9 @@ TEST(Shard, gradients_of_16_bits_are_summed_in_f32_where_asked) {
 TEST(Shard, parameters_are_waited_for_where_they_are_used) {
   for (const Device device : devices()) {
     Training sharded({.bucket_bytes = 1}, true, device), whole({.bucket_bytes = 1}, false, device);
-    for (int step = 0; step < 3; ++step) sharded.step(step), whole.step(step);
-    // Read by the host, through a view, and written by an operator.
+    for (int step = 0; step < 3; ++step) whole.step(step);
+    for (int step = 0; step < 3; ++step) sharded.step(step);
+    // Read through a view, by the host, and written by an operator.
     EXPECT_NEAR(sharded.net->down.bias.select(0, 1).item<float>(), whole.net->down.bias.select(0, 1).item<float>(),
                 1e-3);
     EXPECT_NEAR(sharded.net->up.weight.t().sum().item<float>(), whole.net->up.weight.t().sum().item<float>(), 1e-1);
@@ -241,11 +296,10 @@ std::string bytes_of(const std::filesystem::path& path) {
 class SharedFolder {
  public:
   SharedFolder()
-      : path_(world().exchange(world().rank() == 0
-                                   ? (std::filesystem::temp_directory_path() /
-                                      fmt::format("lorry-shard-{}", static_cast<int64_t>(::getpid())))
-                                         .string()
-                                   : "")[0]) {
+      : path_(world().exchange(world().rank() == 0 ? (std::filesystem::temp_directory_path() /
+                                                      fmt::format("lorry-shard-{}", static_cast<int64_t>(::getpid())))
+                                                         .string()
+                                                   : "")[0]) {
     if (world().rank() == 0) std::filesystem::create_directories(path_);
     barrier(world());
   }
@@ -273,7 +327,8 @@ TEST(ShardedCheckpoint, is_that_of_one_process_and_resumes) {
       save_checkpoint(folder / "sharded", checkpoint_of(sharded), sharded.ranks);
       if (world().rank() == 0) io::save_checkpoint(folder / "whole", checkpoint_of(whole));
       barrier(world());
-      const io::Checkpoint loaded = io::load_checkpoint(folder / "sharded"), other = io::load_checkpoint(folder / "whole");
+      const io::Checkpoint loaded = io::load_checkpoint(folder / "sharded"),
+                           other = io::load_checkpoint(folder / "whole");
       for (const char* file : {"model.safetensors", "optimizer.safetensors", "state.json"})
         EXPECT_TRUE(!is_exact(how) || bytes_of(folder / "sharded" / file) == bytes_of(folder / "whole" / file)) << file;
 
@@ -295,11 +350,34 @@ TEST(ShardedCheckpoint, a_state_of_another_shape_is_refused) {
       << "what is of no parameter stays, for the optimizer to refuse";
 }
 
+TEST(ShardedCheckpoint, a_rank_that_cannot_write_ends_it_on_all_ranks_and_leaves_the_old_one) {
+  const SharedFolder folder;
+  Training sharded({}, true, kCPU);
+  sharded.step(0);
+  const io::Checkpoint good = checkpoint_of(sharded);
+  save_checkpoint(folder / "run", good, sharded.ranks);
+  const std::string before = bytes_of(folder / "run" / "model.safetensors");
+  sharded.step(1);
+
+  io::Checkpoint bad = checkpoint_of(sharded);
+  bad.state.config["x"] = std::nan("");  // which no file can hold: rank 0 throws at the beginning
+  EXPECT_THROW(save_checkpoint(folder / "run", bad, sharded.ranks), Error);
+  bad = checkpoint_of(sharded);
+  if (world().rank() == world().size() - 1) bad.model.erase("up.bias");  // the file is another one than rank 0's
+  if (world().size() > 1) {
+    EXPECT_THROW(save_checkpoint(folder / "run", bad, sharded.ranks), IoError);
+  }
+  barrier(world());
+  EXPECT_EQ(bytes_of(folder / "run" / "model.safetensors"), before);
+  save_checkpoint(folder / "run", checkpoint_of(sharded), sharded.ranks);
+  EXPECT_NE(bytes_of(folder / "run" / "model.safetensors"), before) << "and the next one is saved";
+}
+
 // ---- the plan -------------------------------------------------------------------------------------------------------
 
 TEST(BucketPlan, parts_are_equal_and_places_are_aligned) {
-  const std::vector<Tensor> parameters{ones({1000}), ones({3}), ones({300}, {.dtype = kBF16}), ones({0}),
-                                       ones({5000}), ones({257})};
+  const std::vector<Tensor> parameters{ones({1000}), ones({3}),    ones({300}, {.dtype = kBF16}),
+                                       ones({0}),    ones({5000}), ones({257})};
   const std::vector<size_t> order{5, 4, 3, 2, 1, 0};
   for (const int64_t parts : {1, 2, 3, 4, 7})
     for (const int64_t bytes : {1, 2000, 1 << 20}) {

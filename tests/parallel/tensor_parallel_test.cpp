@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "lorry/generate/engine.h"
 #include "tests/parallel/ranks.h"
 
@@ -12,7 +14,13 @@ namespace {
 
 /// For any of 1, 2, 3 and 4 ranks; the vocabulary is a multiple of none but 1.
 nn::GPTConfig config_of(bool rotary, bool tie_weights, bool bias) {
-  return {.vocab = 53, .context = 16, .layers = 2, .heads = 12, .width = 48, .bias = bias, .tie_weights = tie_weights,
+  return {.vocab = 53,
+          .context = 16,
+          .layers = 2,
+          .heads = 12,
+          .width = 48,
+          .bias = bias,
+          .tie_weights = tie_weights,
           .rotary = rotary};
 }
 const std::vector<nn::GPTConfig> kConfigs{config_of(true, true, true), config_of(false, false, true),
@@ -90,13 +98,15 @@ TEST(TensorParallel, in_bf16_and_f64) {
 TEST(TensorParallel, two_hundred_steps_have_the_losses_of_one_rank) {
   for (const Device device : devices()) {
     const Pair pair(kConfigs[0], device);
-    optim::AdamW whole(pair.whole->named_parameters(), {.lr = 1e-3}), split(pair.split->named_parameters(), {.lr = 1e-3});
+    optim::AdamW whole(pair.whole->named_parameters(), {.lr = 1e-3}),
+        split(pair.split->named_parameters(), {.lr = 1e-3});
     for (uint64_t i = 0; i < 200; ++i) {
       const auto [x, y] = batch_of(i, device);
       const Tensor expected = pair.whole->loss(x, y), got = pair.split->loss(x, y);
       ASSERT_NEAR(got.item<double>(), expected.item<double>(), 1e-4) << "step " << i;
       expected.backward(), got.backward();
-      const Tensor norm = whole.step({.max_norm = 0.5}), own_norm = step(split, *pair.split, world(), {.max_norm = 0.5});
+      const Tensor norm = whole.step({.max_norm = 0.5}),
+                   own_norm = step(split, *pair.split, world(), {.max_norm = 0.5});
       ASSERT_NEAR(own_norm.item<double>(), norm.item<double>(), 1e-3) << "step " << i;
       whole.zero_grad(), split.zero_grad();
     }
@@ -119,7 +129,8 @@ TEST(TensorParallel, states_are_split_and_joined_to_the_bit) {
   const optim::TensorMap own = optimizer.state_dict(), whole = pair.split->whole_state(own);
   EXPECT_EQ(whole.at("tokens.weight.exp_avg").sizes(), (Dims{53, 48}));
   EXPECT_EQ(difference(pair.split->own_state(whole), own), 0);
-  EXPECT_THROW(static_cast<void>(pair.split->own_state({{"head.exp_avg", zeros({53, 48}, {.dtype = kU8})}})), ValueError);
+  EXPECT_THROW(static_cast<void>(pair.split->own_state({{"head.exp_avg", zeros({53, 48}, {.dtype = kU8})}})),
+               ValueError);
 }
 
 TEST(TensorParallel, ranks_begin_with_parts_of_one_model) {
@@ -145,6 +156,31 @@ TEST(TensorParallel, texts_are_those_of_the_whole_model) {
   }
 }
 
+TEST(TensorParallel, targets_that_do_not_count) {
+  const Pair pair(kConfigs[0], kCPU);
+  const auto [x, y] = batch_of(1, kCPU);
+  const Tensor none = full_like(y, int64_t{-100});
+  const Tensor loss = pair.split->loss(x, none);
+  EXPECT_TRUE(std::isnan(loss.item<float>())) << "as that of the whole";
+  loss.backward();
+  for (const auto& [name, gradient] : gradients(*pair.split)) EXPECT_EQ(gradient.abs().max().item<float>(), 0) << name;
+}
+
+TEST(TensorParallel, a_step_with_infinities_is_left_out_by_all_ranks) {
+  const Pair pair(kConfigs[0], kCPU);
+  optim::SGD optimizer(pair.split->named_parameters(), {.lr = 0.1});
+  const auto [x, y] = batch_of(1, kCPU);
+  const Tensor before = pair.split->norm.weight.detach().clone();
+  pair.split->loss(x, y).backward();
+  if (world().rank() == 0) pair.split->blocks[0].mlp.up.weight.grad().fill_(INFINITY);
+  step(optimizer, *pair.split, world(), {.skip_nonfinite = true, .zero_grad = true});
+  EXPECT_TRUE(pair.split->norm.weight.detach().equal(before));
+  EXPECT_EQ(pair.split->norm.weight.grad().abs().max().item<float>(), 0);
+  pair.split->loss(x, y).backward();
+  step(optimizer, *pair.split, world(), {.scale = full({}, 2.0, {.dtype = kF64})});
+  EXPECT_FALSE(pair.split->norm.weight.detach().equal(before));
+}
+
 TEST(TensorParallel, refuses_what_it_cannot_do) {
   if (world().size() == 1) GTEST_SKIP() << "one rank";
   const auto split = split_over(world());
@@ -158,6 +194,13 @@ TEST(TensorParallel, refuses_what_it_cannot_do) {
     tokens[1][2] = wrong;
     EXPECT_THROW(static_cast<void>(pair.split->loss(tokens, y)), IndexError) << "a token, on every rank";
   }
+  for (const int64_t wrong : {int64_t{53}, int64_t{-1}}) {
+    const Tensor targets = y.clone();
+    targets[1][2] = wrong;
+    EXPECT_THROW(static_cast<void>(pair.split->loss(x, targets)), IndexError) << "a target, on every rank";
+  }
+  manual_seed(static_cast<uint64_t>(world().rank()));
+  EXPECT_THROW(nn::GPT(kConfigs[0], {}, split), ParallelError) << "other random numbers";
   EXPECT_THROW(generate::Engine(*pair.split, {.buckets = {.policy = replay::Policy::latency}}), ValueError);
   EXPECT_THROW(static_cast<void>(pair.split->forward(x)), GradError) << "logits of all ranks have no gradient";
 }

@@ -57,6 +57,12 @@ void remove_listener(const Listener& listener) noexcept {
 
 void stop_listening(Mode bit) noexcept { t_stopped |= bit; }
 
+void await_memory() {
+  if (!mode(kAwaitMode)) return;
+  const Listener* const listener = g_listeners[slot_of(kAwaitMode)].load(std::memory_order_acquire);
+  if (listener != nullptr && listener->await_all != nullptr) listener->await_all();
+}
+
 void set_made_by(MadeBy made_by) { g_made_by.store(made_by, std::memory_order_release); }
 
 const char* made_by(const Tensor& x) {

@@ -2,7 +2,8 @@
 
 // Who hears of operator calls: up to five listeners, one mode bit each, for memory that must be waited for, gradients,
 // tracing, profiling and users. A listener hears the calls of the threads on which its bit is set (ModeScope). A
-// CallView refers to the arguments of the call and holds none of them, so a listener that keeps nothing changes nothing.
+// CallView refers to the arguments of the call and holds none of them, so a listener that keeps nothing changes
+// nothing.
 //
 //   void count(const door::CallView& call, void*&) { ++counts[call.op]; }
 //   constexpr door::Listener kCounter{.bit = kUserMode, .before = count};
@@ -90,6 +91,8 @@ struct Listener {
   /// What happens between calls (tensor/facts.h), on threads with the bit. Must not throw, except for host_read and
   /// address. Not for kGradMode.
   void (*fact)(const FactView& fact) = nullptr;
+  /// For kAwaitMode alone: waits for all that calls of this thread wait for.
+  void (*await_all)() = nullptr;
 };
 
 /// Throws ValueError if the bit is not a listener bit, or has a listener already.
@@ -98,6 +101,10 @@ void add_listener(const Listener& listener);
 void remove_listener(const Listener& listener) noexcept;
 /// Called in `before`: clears this bit on this thread when the call ends.
 void stop_listening(Mode bit) noexcept;
+
+/// Waits for all memory that calls of this thread wait for (kAwaitMode): for code that uses memory without calls that
+/// listeners hear, such as the replay of a graph. Throws what waiting throws.
+void await_memory();
 
 /// What a listener may hold beyond a call: a tensor over the same elements, without history. It does not count as a
 /// user of the memory: gradients that nobody else holds are still added up in place, so holding an Observed changes
