@@ -73,7 +73,7 @@ OTHERS = (
     ("Graphs", "", ("replay/graph.h", "replay/bucket_options.h", "replay/buckets.h")),
     ("Text generation", "", ("generate/request.h", "generate/engine.h")),
     ("Several processes", "", ("parallel/process_group.h", "parallel/reduction.h", "parallel/collectives.h",
-                               "parallel/data_parallel.h")),
+                               "parallel/data_parallel.h", "parallel/checkpoint.h", "parallel/tensor_parallel.h")),
     ("Files and data", "", ("io/safetensors.h", "io/checkpoint.h", "io/corpus.h")),
     (
         "Devices, memory, threads, events",

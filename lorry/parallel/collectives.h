@@ -24,8 +24,9 @@ namespace lorry::parallel {
 /// Replaces x on every rank by all ranks' x, joined: the same bits on all of them.
 const Tensor& all_reduce_(const Tensor& x, const ProcessGroup& group, Reduction reduction = Reduction::sum);
 void all_reduce_(const std::vector<Tensor>& list, const ProcessGroup& group, Reduction reduction = Reduction::sum);
-/// The same as a new tensor, or into `out`; x stays as it is.
+/// The same as a new tensor; x stays as it is.
 Tensor all_reduce(const Tensor& x, const ProcessGroup& group, Reduction reduction = Reduction::sum);
+/// The same into `out`, of as many elements.
 const Tensor& all_reduce_out(const Tensor& out, const Tensor& x, const ProcessGroup& group,
                              Reduction reduction = Reduction::sum);
 
@@ -74,13 +75,16 @@ class Begun {
   std::vector<Tensor> list_;
 };
 
-/// These begin all_reduce_, reduce_scatter_out and all_gather_out of contiguous tensors, after the work enqueued on the
-/// current stream so far. Sums are in the transport's order, also in a reproducible group. x of an all_gather may be
-/// the own part of out.
+// These begin calls after the work enqueued on the current stream so far. Their tensors are contiguous. Sums are in the
+// transport's order, also in a reproducible group.
+
+/// Begins all_reduce_.
 Begun begin_all_reduce(const std::vector<Tensor>& list, const ProcessGroup& group,
                        Reduction reduction = Reduction::sum);
+/// Begins reduce_scatter_out.
 Begun begin_reduce_scatter(const Tensor& out, const Tensor& x, const ProcessGroup& group,
                            Reduction reduction = Reduction::sum);
+/// Begins all_gather_out. x may be the own part of out.
 Begun begin_all_gather(const Tensor& out, const Tensor& x, const ProcessGroup& group);
 
 }  // namespace lorry::parallel
