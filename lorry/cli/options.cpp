@@ -192,6 +192,24 @@ std::vector<CLI::Option*> add_settings(CLI::App& app, TrainOptions& o) {
   return settings;
 }
 
+void add_processes(CLI::App& app, TrainOptions& o) {
+  CLI::Option* const devices =
+      app.add_option("--devices", o.devices,
+                     "Train on N GPUs of this machine, or with --device cpu in N processes, started by mpirun; each "
+                     "takes an equal part of every batch")
+          ->capture_default_str()
+          ->check(whole(1, 1024))
+          ->type_name("N");
+  app.add_option("--restarts", o.restarts,
+                 "With --devices: when a process fails, start all of them again from the last checkpoint, N times at "
+                 "most")
+      ->needs(devices)
+      ->check(whole(0, 1'000'000))
+      ->type_name("N");
+  app.add_flag("--shard", o.shard,
+               "With several processes: each steps a part of the parameters, and has only that part of the states");
+}
+
 void add_train(CLI::App& app, TrainOptions& o) {
   app.footer("Presets, over bytes (gpt2: the layers of GPT-2, which has 124 M parameters with its own tokens):\n" +
              preset_table() + "After its first steps, a run reports how long it will take.");
@@ -221,21 +239,7 @@ void add_train(CLI::App& app, TrainOptions& o) {
       ->needs(compile);
   app.add_flag("--replay", o.replay,
                "Capture one step and replay it: the same numbers, without the host's work for each operator");
-  CLI::Option* const devices =
-      app.add_option("--devices", o.devices,
-                     "Train on N GPUs of this machine, or with --device cpu in N processes, started by mpirun; each "
-                     "takes an equal part of every batch")
-          ->capture_default_str()
-          ->check(whole(1, 1024))
-          ->type_name("N");
-  app.add_option("--restarts", o.restarts,
-                 "With --devices: when a process fails, start all of them again from the last checkpoint, N times at "
-                 "most")
-      ->needs(devices)
-      ->check(whole(0, 1'000'000))
-      ->type_name("N");
-  app.add_flag("--shard", o.shard,
-               "With several processes: each steps a part of the parameters, and has only that part of the states");
+  add_processes(app, o);
   app.add_flag("--forecast", o.forecast,
                "Train nothing: print how much memory a step of this model and batch takes, layer by layer, and whether "
                "the device has it");
@@ -246,8 +250,6 @@ void add_train(CLI::App& app, TrainOptions& o) {
     if (resume->count() == 0 && app.count("--forecast") == 0 && app.count("--text") == 0)
       throw CLI::RequiredError("--text");
     if (app.count("--steps") && app.count("--max-seconds")) throw CLI::ExcludesError("--steps", "--max-seconds");
-    if (app.count("--restarts") && app.get_option("--devices")->as<int64_t>() == 1)
-      throw CLI::ValidationError("--restarts", "starts several processes again; got --devices 1");
     if (resume->count() == 0) return;
     if (app.count("--out")) throw CLI::ExcludesError("--resume", "--out");
     for (const CLI::Option* option : settings)
@@ -383,8 +385,7 @@ std::vector<CLI::Option*> add_replay(CLI::App& app, bench::ReplayOptions& o) {
 
 std::vector<CLI::Option*> add_parallel(CLI::App& app, bench::ParallelOptions& o) {
   CLI::Option* const simulate =
-      app.add_option("--simulate", o.simulate,
-                     "parallel: predict the training step on up to N ranks, from what was measured on these")
+      app.add_option("--simulate", o.simulate, "parallel: predict the training step on up to N ranks")
           ->check(whole(2, 1 << 20))
           ->type_name("N");
   return {simulate,

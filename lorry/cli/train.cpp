@@ -431,6 +431,8 @@ int run_leader(const TrainOptions& options, const CommonOptions& common, const p
 
 int run_train(const TrainOptions& given, const CommonOptions& common) {
   if (given.forecast) return run_forecast(given, common);
+  require<ValueError>(given.restarts == 0 || given.devices > 1,
+                      "train: --restarts starts several processes again; got --devices {}", given.devices);
   if (given.devices > 1 && parallel::launched().size == 1) return run_as_processes(given);
   TrainOptions options = given;
   if (was_restarted() && options.resume.empty() && RunFolder{options.out}.has_checkpoint())
