@@ -259,7 +259,7 @@ void predict(ParallelCases& cases, const MeasuredStep& step, const ParallelOptio
          .time = {.median_us = us, .min_us = us, .p90_us = us},
          .dtype = cases.device.is_cpu() ? "f32" : "bf16",
          .bytes = static_cast<int64_t>(step.gradient_bytes * twice_around(static_cast<double>(ranks))),
-         .implementation = "predicted",
+         .implementation = fmt::format("predicted from {}", cases.group.size()),
          .device = cases.device});
   }
 }

@@ -31,7 +31,7 @@ Hooks& hooks() {
 }
 template <int k>
 inline constexpr door::Listener kListener{
-    .bit = kListenerBits[k],
+    .bit = kListenerBits[k + 1],  // before those are the bits of memory and gradients
     .before =
         [](const CallView& call, void*& note) {
           if (hooks<k>().before) hooks<k>().before(call, note);

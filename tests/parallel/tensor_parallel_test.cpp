@@ -95,12 +95,13 @@ TEST(TensorParallel, in_bf16_and_f64) {
   }
 }
 
-TEST(TensorParallel, two_hundred_steps_have_the_losses_of_one_rank) {
+TEST(TensorParallel, many_steps_have_the_losses_of_one_rank) {
+  const uint64_t steps = world().size() <= 2 ? 200 : 30;  // more ranks than processors take their time
   for (const Device device : devices()) {
     const Pair pair(kConfigs[0], device);
     optim::AdamW whole(pair.whole->named_parameters(), {.lr = 1e-3}),
         split(pair.split->named_parameters(), {.lr = 1e-3});
-    for (uint64_t i = 0; i < 200; ++i) {
+    for (uint64_t i = 0; i < steps; ++i) {
       const auto [x, y] = batch_of(i, device);
       const Tensor expected = pair.whole->loss(x, y), got = pair.split->loss(x, y);
       ASSERT_NEAR(got.item<double>(), expected.item<double>(), 1e-4) << "step " << i;
