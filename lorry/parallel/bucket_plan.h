@@ -14,6 +14,11 @@ namespace lorry::parallel {
 /// what vector loads need, and the elements that share a scale of an 8-bit state (formula/quantize.h).
 inline constexpr int64_t kBucketAlignment = 256;
 
+/// Elements of a parameter, in the order of its memory.
+struct OwnRange {
+  int64_t first = 0, count = 0;
+};
+
 struct BucketPlan {
   struct Memory {
     DType dtype;

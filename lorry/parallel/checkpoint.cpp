@@ -28,7 +28,7 @@ Shares shares_of_model(const io::TensorMap& model, const DataParallel& ranks) {
   Shares shares;
   for (const auto& [name, x] : model) {
     Share& share = shares[name] = {.whole = like(x.sizes(), x.dtype())};
-    if (const std::optional<DataParallel::Range> own = ranks.own_range(name)) {
+    if (const std::optional<OwnRange> own = ranks.own_range(name)) {
       share.first = own->first;
       share.elements = x.contiguous().view({x.numel()}).narrow(0, own->first, own->count);
     } else if (ranks.group().rank() == 0) {

@@ -60,9 +60,10 @@ DataParallel::DataParallel(std::vector<std::pair<std::string, Tensor>> parameter
 }
 
 DataParallel::~DataParallel() {
+  // What is on its way is written still. If a rank has failed, the next call of the group says so.
   try {
-    for (Bucket& bucket : buckets_) bucket.begun.wait();  // which are written still
-  } catch (...) {                                         // a rank has failed: the next call of the group says so
+    for (Bucket& bucket : buckets_) bucket.begun.wait();
+  } catch (...) {
   }
   for (const Parameter& x : parameters_) autograd::set_gradient_destination(x.tensor, {}, {});
 }
@@ -317,11 +318,10 @@ Tensor DataParallel::sum_of_squares(const optim::Optimizer& optimizer) const {
 
 // ---- states of the own parts and of the whole -----------------------------------------------------------------------
 
-std::optional<DataParallel::Range> DataParallel::own_range(std::string_view name) const {
+std::optional<OwnRange> DataParallel::own_range(std::string_view name) const {
   const std::optional<size_t> i = shards_ ? find(name) : std::nullopt;
   if (!i) return std::nullopt;
-  const Shards::Part part = shards_->part_of(*i, group_.rank());
-  return Range{part.first, part.count};
+  return shards_->part_of(*i, group_.rank());
 }
 
 namespace {
@@ -339,7 +339,7 @@ bool is_scale(const optim::TensorMap& states, std::string_view key) {
 std::map<std::string, DataParallel::StatePlace> DataParallel::places_of_states(const optim::TensorMap& own) const {
   std::map<std::string, StatePlace> places;
   for (const auto& [key, x] : own) {
-    const std::optional<Range> range = own_range(parameter_in(key));
+    const std::optional<OwnRange> range = own_range(parameter_in(key));
     if (!range || x.dim() == 0) {
       places[key] = {.sizes = x.sizes()};
       continue;
@@ -357,7 +357,7 @@ optim::TensorMap DataParallel::own_state(const optim::TensorMap& whole) const {
   optim::TensorMap own;
   for (const auto& [key, x] : whole) {
     own[key] = x;
-    const std::optional<Range> range = own_range(parameter_in(key));
+    const std::optional<OwnRange> range = own_range(parameter_in(key));
     if (!range || !x.defined() || x.dim() == 0) continue;
     const Tensor& parameter = parameters_[*find(parameter_in(key))].tensor;
     const Dims blocks{formula::quant_blocks(parameter.numel())};

@@ -85,12 +85,8 @@ class DataParallel {
   /// Waits until the last step's parameters of all ranks are there.
   void wait();
 
-  /// Elements of a parameter, in the order of its memory.
-  struct Range {
-    int64_t first = 0, count = 0;
-  };
   /// What this rank owns of a parameter; none for another tensor, and without `shard`.
-  std::optional<Range> own_range(std::string_view name) const;
+  std::optional<OwnRange> own_range(std::string_view name) const;
   /// Where an entry of a state_dict() of the own parts lies in that of an optimizer of the whole parameters.
   struct StatePlace {
     Dims sizes;           ///< of the whole entry

@@ -22,8 +22,9 @@ Shards::Shards(const BucketPlan& plan, const std::vector<Tensor>& parameters, Pr
     place.view(x.sizes()).copy_(x);
     x.set_data(place.view(x.sizes()).detach());
     counts_.push_back(x.numel());
-    const Part own = part_of(i, group_.rank());
+    const OwnRange own = part_of(i, group_.rank());
     own_.push_back(place.narrow(0, own.first, own.count).detach().requires_grad_());
+    numbers_[own_.back().node()] = i;
   }
 }
 
@@ -33,17 +34,17 @@ std::pair<int64_t, int64_t> Shards::run_of(size_t bucket, int rank) const {
   return {x.begin + rank * count, x.begin + (rank + 1) * count};
 }
 
-Shards::Part Shards::part_of(size_t parameter, int rank) const {
+OwnRange Shards::part_of(size_t parameter, int rank) const {
   const BucketPlan::Place& place = plan_.places[parameter];
   const auto [begin, end] = run_of(place.bucket, rank);
   const int64_t first = std::max<int64_t>(begin - place.offset, 0),
                 last = std::min(end - place.offset, counts_[parameter]);
-  return first < last ? Part{first, last - first} : Part{};
+  return first < last ? OwnRange{first, last - first} : OwnRange{};
 }
 
 size_t Shards::parameter_of(const Tensor& own) const {
-  return static_cast<size_t>(std::ranges::find(own_, own.node(), [](const Tensor& x) { return x.node(); }) -
-                             own_.begin());
+  const auto found = numbers_.find(own.node());
+  return found == numbers_.end() ? own_.size() : found->second;
 }
 
 bool Shards::holds(const Tensor& parameter) const {
@@ -60,7 +61,7 @@ void Shards::set_gradients() const {
     if (own_[i].grad().defined()) continue;
     const BucketPlan::Place& place = plan_.places[i];
     const int64_t begin = run_of(place.bucket, group_.rank()).first;
-    const Part own = part_of(i, group_.rank());
+    const OwnRange own = part_of(i, group_.rank());
     const int64_t at = own.count == 0 ? 0 : place.offset + own.first - begin;
     own_[i].set_grad(own_gradient(place.bucket).narrow(0, at, own.count));
   }

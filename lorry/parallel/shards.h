@@ -4,6 +4,7 @@
 // bucket: it alone steps that part.
 
 #include <cstdint>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -20,11 +21,8 @@ class Shards {
   /// Moves the parameters into memory laid out by the plan.
   Shards(const BucketPlan& plan, const std::vector<Tensor>& parameters, ProcessGroup group);
 
-  /// The elements [first, first + count) of a parameter, in the order of its memory, which a rank owns.
-  struct Part {
-    int64_t first = 0, count = 0;
-  };
-  Part part_of(size_t parameter, int rank) const;
+  /// The elements of a parameter that a rank owns.
+  OwnRange part_of(size_t parameter, int rank) const;
   /// The own part of a parameter as a leaf of an optimizer: 1-d, perhaps empty. Its gradient is set by
   /// set_gradients().
   const Tensor& own(size_t parameter) const { return own_[parameter]; }
@@ -56,6 +54,7 @@ class Shards {
   std::vector<int64_t> counts_;                 ///< of elements of each parameter
   std::vector<Tensor> values_, own_gradients_;  ///< one for each memory of the plan
   std::vector<Tensor> own_;
+  std::unordered_map<const void*, size_t> numbers_;  ///< of the own parts, by their nodes
   Arrivals arrivals_;
 };
 

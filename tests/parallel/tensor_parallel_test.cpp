@@ -104,7 +104,7 @@ TEST(TensorParallel, many_steps_have_the_losses_of_one_rank) {
     for (uint64_t i = 0; i < steps; ++i) {
       const auto [x, y] = batch_of(i, device);
       const Tensor expected = pair.whole->loss(x, y), got = pair.split->loss(x, y);
-      ASSERT_NEAR(got.item<double>(), expected.item<double>(), 1e-4) << "step " << i;
+      ASSERT_NEAR(got.item<double>(), expected.item<double>(), 1e-5) << "step " << i;
       expected.backward(), got.backward();
       const Tensor norm = whole.step({.max_norm = 0.5}),
                    own_norm = step(split, *pair.split, world(), {.max_norm = 0.5});
