@@ -98,7 +98,8 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--ranks", default="2,4")
     parser.add_argument("--only")
-    parser.add_argument("--jobs", type=int, default=1, help="how many drills that wait are made at once")
+    parser.add_argument("--jobs", type=int, default=1,
+                        help="how many drills that wait are made at once; a third of the others")
     parser.add_argument("--shard", action="store_true", help="drills of sharded steps and checkpoints")
     options = parser.parse_args()
     todo = [case for ranks in options.ranks.split(",") for case in cases(int(ranks), options.only, options.shard)]
@@ -113,13 +114,11 @@ def main():
         print(f"{verdict:6} {ranks} ranks{', shards' * shard}, rank {faulty} {fault} in {phase}: {seconds:.1f} s",
               *(f"\n      {w}" for w in wrong), flush=True)
 
-    for case in todo:
-        if not waits(case):
-            report(case, run(*case))
-    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        waiting = list(filter(waits, todo))
-        for case, result in zip(waiting, pool.map(lambda case: run(*case), waiting)):
-            report(case, result)
+    for jobs, cases_of in ((max(1, options.jobs // 3), lambda case: not waits(case)), (options.jobs, waits)):
+        with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+            some = list(filter(cases_of, todo))
+            for case, result in zip(some, pool.map(lambda case: run(*case), some)):
+                report(case, result)
     print(f"{len(todo)} drills, {failures} failed")
     return 1 if failures else 0
 
