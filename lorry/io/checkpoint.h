@@ -53,6 +53,7 @@ class CheckpointWriter {
   /// Makes it the checkpoint.
   void commit();
 
+  /// The files of a checkpoint at `path`, and what the model's says of itself.
   static std::filesystem::path model_in(const std::filesystem::path& path);
   static std::filesystem::path optimizer_in(const std::filesystem::path& path);
   static Metadata model_metadata();

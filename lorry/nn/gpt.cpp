@@ -45,14 +45,16 @@ GPTConfig checked(const GPTConfig& c) {
 }
 
 int64_t parts(const Split* split) { return split == nullptr ? 1 : split->size(); }
+/// Rows of the vocabulary that each rank has; the last ones of all may be of no token.
+int64_t own_rows(const GPTConfig& c, const Split* split) { return (c.vocab + parts(split) - 1) / parts(split); }
 
 const GPTConfig& checked(const GPTConfig& c, const Split* split) {
   checked(c);
   if (split == nullptr) return c;
-  const int64_t ranks = split->size(), rows = (c.vocab + ranks - 1) / ranks;
+  const int64_t ranks = split->size();
   require<ValueError>(c.heads % ranks == 0, "GPT: {} ranks do not divide {} heads", ranks, c.heads);
-  require<ValueError>((ranks - 1) * rows < c.vocab, "GPT: a vocabulary of {} is too small for {} ranks", c.vocab,
-                      ranks);
+  require<ValueError>((ranks - 1) * own_rows(c, split) < c.vocab, "GPT: a vocabulary of {} is too small for {} ranks",
+                      c.vocab, ranks);
   require<ValueError>(c.dropout == 0, "GPT: a split model has no dropout; got {}", c.dropout);
   return c;
 }
@@ -65,17 +67,21 @@ Tensor leave(const Split* split, const Linear& layer, const Tensor& x) {
   return layer.bias.defined() ? sum + layer.bias : sum;
 }
 
+/// The sizes of a parameter or state of the whole model, from those of a rank's part.
+Dims whole_sizes(std::string_view key, Dims part, const SplitRule& rule, const GPTConfig& c, const Split& split) {
+  const bool is_of_vocabulary = key.starts_with("tokens.") || key.starts_with("head");
+  part[rule.dim] = is_of_vocabulary ? c.vocab : part[rule.dim] * split.size();
+  return part;
+}
+
 /// Draws a parameter from a normal distribution. Where it is split all ranks draw the whole, and have their part of it.
-void draw(const Tensor& x, const char* name, double std, const GPTConfig& config, const Split* split) {
+void draw(const Tensor& x, std::string_view name, double std, const GPTConfig& config, const Split* split) {
   const std::optional<SplitRule> rule = split == nullptr ? std::nullopt : GPT::split_rule(name);
-  if (!rule) {
+  if (rule)
+    x.copy_(part_of(empty(whole_sizes(name, x.sizes(), *rule, config, *split), x.options()).normal_(0, std), *rule,
+                    *split));
+  else
     x.normal_(0, std);
-    return;
-  }
-  Dims sizes = x.sizes();
-  sizes[rule->dim] *= split->size();
-  if (std::string_view(name) == "tokens.weight" || std::string_view(name) == "head") sizes[rule->dim] = config.vocab;
-  x.copy_(part_of(empty(sizes, x.options()).normal_(0, std), *rule, *split));
 }
 
 }  // namespace
@@ -197,8 +203,7 @@ Tensor Block::forward(const Tensor& x, const Rotation* rotation, const PagedBatc
 }
 
 GPT::GPT(const GPTConfig& config, const Options& options, std::shared_ptr<const Split> split)
-    : tokens((checked(config, split.get()).vocab + parts(split.get()) - 1) / parts(split.get()), config.width, {},
-             options),
+    : tokens(own_rows(checked(config, split.get()), split.get()), config.width, {}, options),
       norm(config.width, config.bias, 1e-5, options),
       config_(config),
       split_(std::move(split)),
@@ -263,36 +268,32 @@ std::optional<SplitRule> rule_of(std::string_view key, const Tensor& x) {
                       "GPT: state '{}' is no state of a split parameter; got {}; 8-bit states cannot be split", key, x);
   return rule;
 }
-bool is_of_vocabulary(std::string_view key) { return key.starts_with("tokens.") || key.starts_with("head"); }
+
+/// The entries of a state, those of split parameters as convert(key, tensor, rule) makes them.
+template <class F>
+TensorMap converted(const TensorMap& state, const F& convert) {
+  const NoGrad quiet;
+  TensorMap result;
+  for (const auto& [key, x] : state) {
+    const std::optional<SplitRule> rule = rule_of(key, x);
+    result[key] = rule ? convert(key, x, *rule) : x;
+  }
+  return result;
+}
 
 }  // namespace
 
 TensorMap GPT::own_state(const TensorMap& whole) const {
   if (!split_) return whole;
-  const NoGrad quiet;
-  TensorMap own;
-  for (const auto& [key, x] : whole) {
-    const std::optional<SplitRule> rule = rule_of(key, x);
-    own[key] = rule ? part_of(x, *rule, *split_) : x;
-  }
-  return own;
+  return converted(
+      whole, [&](const std::string&, const Tensor& x, const SplitRule& rule) { return part_of(x, rule, *split_); });
 }
 
 TensorMap GPT::whole_state(const TensorMap& own) const {
   if (!split_) return own;
-  const NoGrad quiet;
-  TensorMap whole;
-  for (const auto& [key, x] : own) {
-    const std::optional<SplitRule> rule = rule_of(key, x);
-    if (!rule) {
-      whole[key] = x;
-      continue;
-    }
-    Dims sizes = x.sizes();
-    sizes[rule->dim] = is_of_vocabulary(key) ? config_.vocab : sizes[rule->dim] * split_->size();
-    whole[key] = whole_of(x.detach(), sizes, *rule, *split_);
-  }
-  return whole;
+  return converted(own, [&](const std::string& key, const Tensor& x, const SplitRule& rule) {
+    return whole_of(x.detach(), whole_sizes(key, x.sizes(), rule, config_, *split_), rule, *split_);
+  });
 }
 
 Tensor GPT::embed(const Tensor& indices) const {

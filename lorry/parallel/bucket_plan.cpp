@@ -46,7 +46,6 @@ BucketPlan plan_buckets(std::span<const Tensor> parameters, std::span<const size
     BucketPlan::Bucket& bucket = plan.buckets.back();
     plan.places[i] = {.memory = memory, .offset = bucket.end, .bucket = plan.buckets.size() - 1};
     bucket.end += rounded_up(parameters[i].numel(), kBucketAlignment);
-    ++bucket.parameters;
   }
   close();
   return plan;

@@ -33,7 +33,6 @@ struct BucketPlan {
   struct Bucket {
     size_t memory = 0;
     int64_t begin = 0, end = 0;  ///< in elements
-    int64_t parameters = 0;
   };
   std::vector<Memory> memories;
   std::vector<Place> places;  ///< of each parameter

@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 #include <sstream>
 
@@ -15,6 +14,7 @@
 #include "lorry/foreach/norm.h"
 #include "lorry/formula/quantize.h"
 #include "lorry/ops/ops.h"
+#include "lorry/parallel/joint_step.h"
 #include "lorry/parallel/shards.h"
 
 namespace lorry::parallel {
@@ -99,11 +99,13 @@ void DataParallel::lay_out(const std::vector<size_t>& order) {
   for (const auto& [dtype, elements] : plan_.memories)
     memory_.push_back(zeros({elements}, {.dtype = dtype, .device = device}));
   for (const BucketPlan::Bucket& x : plan_.buckets)
-    buckets_.push_back({.elements = memory_[x.memory].narrow(0, x.begin, x.end - x.begin), .missing = x.parameters});
+    buckets_.push_back({.elements = memory_[x.memory].narrow(0, x.begin, x.end - x.begin)});
   for (const size_t i : order_) {
-    buckets_[plan_.places[i].bucket].members.push_back(i);
+    const BucketPlan::Place& at = plan_.places[i];
+    ++buckets_[at.bucket].missing;
+    buckets_[at.bucket].members.push_back(i);
     const Tensor& x = parameters_[i].tensor;
-    const Tensor place = place_of(i);
+    const Tensor& place = parameters_[i].place = memory_[at.memory].narrow(0, at.offset, x.numel()).view(x.sizes());
     if (const Tensor present = x.grad(); present.defined()) {
       place.copy_(present);
       x.set_grad(place);
@@ -112,21 +114,15 @@ void DataParallel::lay_out(const std::vector<size_t>& order) {
   }
 }
 
-Tensor DataParallel::place_of(size_t parameter) const {
-  const Tensor& x = parameters_[parameter].tensor;
-  const BucketPlan::Place& place = plan_.places[parameter];
-  return memory_[place.memory].narrow(0, place.offset, x.numel()).view(x.sizes());
-}
-
 /// After the first step: gradients lie, and are sent, in the order in which they arrived on rank 0.
 void DataParallel::reorder() {
   is_ordered_ = true;
   for (size_t i = 0; i < parameters_.size(); ++i)
-    if (std::ranges::find(arrivals_, i) == arrivals_.end()) arrivals_.push_back(i);
-  std::istringstream first(group_.exchange(fmt::format("{}", fmt::join(arrivals_, " ")))[0]);
+    if (std::ranges::find(arrival_order_, i) == arrival_order_.end()) arrival_order_.push_back(i);
+  std::istringstream first(group_.exchange(fmt::format("{}", fmt::join(arrival_order_, " ")))[0]);
   std::vector<size_t> order;
   for (size_t i; first >> i;) order.push_back(i);
-  arrivals_.clear();
+  arrival_order_.clear();
   require<ParallelError>(order.size() == parameters_.size(), "DataParallel: rank 0 has another number of parameters");
   if (order != order_) lay_out(order);
 }
@@ -144,7 +140,7 @@ void DataParallel::arrived(size_t parameter) {
   if (!sends_ || x.has_arrived) return;
   x.has_arrived = true;
   is_finished_ = false;
-  if (!is_ordered_) arrivals_.push_back(parameter);
+  if (!is_ordered_) arrival_order_.push_back(parameter);
   --buckets_[bucket].missing;
   if (is_ordered_) send_ready();
 }
@@ -158,8 +154,8 @@ void DataParallel::collect(const Bucket& bucket) const {
   std::vector<Tensor> places, gradients;
   std::vector<const Tensor*> owners;
   for (const size_t i : bucket.members) {
-    const Tensor& x = parameters_[i].tensor;
-    const Tensor gradient = x.grad(), place = place_of(i);
+    const auto& [name, x, place, has_arrived] = parameters_[i];
+    const Tensor gradient = x.grad();
     if (gradient.data_ptr() == place.data_ptr()) continue;
     places.push_back(place), gradients.push_back(gradient), owners.push_back(&x);
   }
@@ -202,12 +198,10 @@ void DataParallel::receive(Bucket& bucket) {
 void DataParallel::finish() {
   if (!sends_) raise_as<ValueError>(kName, "finish is called inside NoSync; call it after a backward outside of it");
   const NoGrad no_grad;
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    const Parameter& x = parameters_[i];
+  for (const Parameter& x : parameters_) {
     if (x.has_arrived || x.tensor.grad().defined()) continue;
-    const Tensor place = place_of(i);
-    place.zero_();
-    x.tensor.set_grad(place);
+    x.place.zero_();
+    x.tensor.set_grad(x.place);
   }
   for (; next_ < buckets_.size(); ++next_) send(buckets_[next_]);
   for (Bucket& bucket : buckets_) receive(bucket);
@@ -261,7 +255,7 @@ std::vector<optim::NamedTensor> DataParallel::own_parts(const std::vector<optim:
 }
 
 void DataParallel::zero_grad() {
-  if (!is_finished_) arrivals_.clear(), begin_step();
+  if (!is_finished_) arrival_order_.clear(), begin_step();
   for (const Parameter& x : parameters_) x.tensor.set_grad({});
 }
 
@@ -281,39 +275,28 @@ Tensor DataParallel::step_own(optim::Optimizer& optimizer, const optim::StepOpti
     if (!shards_->holds(x.tensor))
       raise_as<ValueError>(kName, "parameter '{}' has other memory than when it was sharded; convert a model first",
                            x.name);
-  for (const Tensor& x : optimizer.parameters())
+  const std::vector<Tensor> own = optimizer.parameters();
+  for (const Tensor& x : own)
     if (shards_->parameter_of(x) == parameters_.size())
       raise_as<ValueError>(kName, "the optimizer has a parameter that is none of own_parts(); got {}", x);
-  if (!(options.max_norm >= 0))
-    raise_as<ValueError>(kName, "max_norm is out of range; got {}; expected a number >= 0", options.max_norm);
-  Tensor norm;
-  if (std::isfinite(options.max_norm) || options.skip_nonfinite || options.scale.defined()) {
-    const foreach::FinishedNorm finished = foreach::finish_norm(
-        sum_of_squares(optimizer),
-        {.max_norm = options.max_norm, .scale = options.scale, .skip_nonfinite = options.skip_nonfinite});
-    norm = finished.norm;
-    optimizer.step(finished.factor);
-  } else {
-    optimizer.step();
-  }
+  const Tensor norm = step_by_joint_norm(optimizer, options, [&] { return sum_of_squares(own); });
   shards_->gather();
   if (options.zero_grad)
-    for (const Tensor& x : optimizer.parameters()) place_of(shards_->parameter_of(x)).zero_();
+    for (const Tensor& x : own) parameters_[shards_->parameter_of(x)].place.zero_();
   return norm;
 }
 
-/// Of the gradients of all ranks that the optimizer steps by.
-Tensor DataParallel::sum_of_squares(const optim::Optimizer& optimizer) const {
+/// Of the gradients of all ranks for these own parts.
+Tensor DataParallel::sum_of_squares(const std::vector<Tensor>& own) const {
   const bool has_whole = group_.is_reproducible() || group_.size() == 1;  // the sums of all
-  const std::vector<Tensor> own = optimizer.parameters();
-  std::vector<Tensor> gradients;
-  for (const Tensor& x : own) {
-    gradients.push_back(has_whole ? place_of(shards_->parameter_of(x)) : x.grad());
+  if (!has_whole && own.size() == parameters_.size()) {
+    const Tensor sum = foreach::power_sum(shards_->own_gradients());
+    return all_reduce_(sum, group_);
   }
-  if (has_whole) return foreach::power_sum(gradients);
-  const Tensor sum = foreach::power_sum(own.size() == parameters_.size() ? shards_->own_gradients() : gradients);
-  all_reduce_(sum, group_);
-  return sum;
+  std::vector<Tensor> gradients;
+  for (const Tensor& x : own) gradients.push_back(has_whole ? parameters_[shards_->parameter_of(x)].place : x.grad());
+  const Tensor sum = foreach::power_sum(gradients);
+  return has_whole ? sum : all_reduce_(sum, group_);
 }
 
 // ---- states of the own parts and of the whole -----------------------------------------------------------------------

@@ -132,6 +132,7 @@ class DataParallel {
   struct Parameter {
     std::string name;
     Tensor tensor;
+    Tensor place = {};  ///< where its gradient lies when it is sent
     bool has_arrived = false;
   };
   struct Bucket {
@@ -146,8 +147,6 @@ class DataParallel {
   void give_parameters_of_rank_0(const std::vector<std::pair<std::string, Tensor>>& parameters) const;
   /// Lays the gradients out in this order, bringing along those that there are.
   void lay_out(const std::vector<size_t>& order);
-  /// Where the gradient of a parameter lies.
-  Tensor place_of(size_t parameter) const;
   std::vector<Tensor> tensors() const;
   void arrived(size_t parameter);
   void send_ready();
@@ -157,7 +156,7 @@ class DataParallel {
   void reorder();
   /// The number of the parameter with this name.
   std::optional<size_t> find(std::string_view name) const;
-  Tensor sum_of_squares(const optim::Optimizer& optimizer) const;
+  Tensor sum_of_squares(const std::vector<Tensor>& own) const;
   /// Makes everything ready for the next step.
   void begin_step();
   Tensor step_own(optim::Optimizer& optimizer, const optim::StepOptions& options);
@@ -170,8 +169,8 @@ class DataParallel {
   std::vector<Tensor> memory_;  ///< of the plan
   std::vector<Bucket> buckets_;
   std::unique_ptr<Shards> shards_;
-  size_t next_ = 0;               ///< bucket to send
-  std::vector<size_t> arrivals_;  ///< of the first step
+  size_t next_ = 0;                    ///< bucket to send
+  std::vector<size_t> arrival_order_;  ///< of gradients, in the first step
   bool sends_ = true, is_ordered_ = false;
   bool is_finished_ = false;                      ///< the step's sums are there
   std::vector<const optim::Optimizer*> stepped_;  ///< by them

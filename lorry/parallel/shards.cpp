@@ -15,6 +15,12 @@ Shards::Shards(const BucketPlan& plan, const std::vector<Tensor>& parameters, Pr
     values_.push_back(zeros({elements}, {.dtype = dtype, .device = device}));
     own_gradients_.push_back(zeros({elements / group_.size()}, {.dtype = dtype, .device = device}));
   }
+  for (size_t b = 0; b < plan.buckets.size(); ++b) {
+    const BucketPlan::Bucket& x = plan.buckets[b];
+    const auto [begin, end] = run_of(b, group_.rank());
+    runs_.push_back(values_[x.memory].narrow(0, x.begin, x.end - x.begin));
+    own_runs_.push_back(values_[x.memory].narrow(0, begin, end - begin));
+  }
   for (size_t i = 0; i < parameters.size(); ++i) {
     const Tensor& x = parameters[i];
     const auto& [memory, offset, bucket] = plan.places[i];
@@ -69,13 +75,7 @@ void Shards::set_gradients() const {
 
 void Shards::gather() {
   const NoGrad no_grad;
-  for (size_t b = plan_.buckets.size(); b-- > 0;) {
-    const BucketPlan::Bucket& bucket = plan_.buckets[b];
-    const auto [begin, end] = run_of(b, group_.rank());
-    const Tensor& values = values_[bucket.memory];
-    const Tensor all = values.narrow(0, bucket.begin, bucket.end - bucket.begin);
-    arrivals_.expect(all, begin_all_gather(all, values.narrow(0, begin, end - begin), group_));
-  }
+  for (size_t b = runs_.size(); b-- > 0;) arrivals_.expect(runs_[b], begin_all_gather(runs_[b], own_runs_[b], group_));
 }
 
 }  // namespace lorry::parallel

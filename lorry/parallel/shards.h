@@ -18,7 +18,7 @@ namespace lorry::parallel {
 
 class Shards {
  public:
-  /// Moves the parameters into memory laid out by the plan.
+  /// Moves the parameters into memory laid out by the plan, which outlives this.
   Shards(const BucketPlan& plan, const std::vector<Tensor>& parameters, ProcessGroup group);
 
   /// The elements of a parameter that a rank owns.
@@ -49,10 +49,11 @@ class Shards {
   /// Elements of a bucket that a rank owns: [begin, end) of its memory.
   std::pair<int64_t, int64_t> run_of(size_t bucket, int rank) const;
 
-  const BucketPlan plan_;
+  const BucketPlan& plan_;
   const ProcessGroup group_;
   std::vector<int64_t> counts_;                 ///< of elements of each parameter
   std::vector<Tensor> values_, own_gradients_;  ///< one for each memory of the plan
+  std::vector<Tensor> runs_, own_runs_;         ///< of the values: each bucket, and the own part of it
   std::vector<Tensor> own_;
   std::unordered_map<const void*, size_t> numbers_;  ///< of the own parts, by their nodes
   Arrivals arrivals_;

@@ -1,6 +1,5 @@
 #include "lorry/parallel/tensor_parallel.h"
 
-#include <cmath>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,6 +10,7 @@
 #include "lorry/ops/internal.h"
 #include "lorry/ops/ops.h"
 #include "lorry/parallel/collectives.h"
+#include "lorry/parallel/joint_step.h"
 
 namespace lorry::parallel {
 namespace {
@@ -85,24 +85,14 @@ std::shared_ptr<const nn::Split> split_over(const ProcessGroup& group) { return 
 Tensor step(optim::Optimizer& optimizer, const nn::GPT& model, const ProcessGroup& group,
             const optim::StepOptions& options) {
   const NoGrad no_grad;
-  require<ValueError>(options.max_norm >= 0, "step: max_norm is out of range; got {}; expected a number >= 0",
-                      options.max_norm);
-  const bool needs_norm = std::isfinite(options.max_norm) || options.skip_nonfinite || options.scale.defined();
-  Tensor norm;
-  if (!needs_norm) {
-    optimizer.step();
-  } else {
+  const Tensor norm = step_by_joint_norm(optimizer, options, [&] {
     std::vector<Tensor> split, whole;
     for (const auto& [name, x] : model.named_parameters())
       if (x.grad().defined()) (nn::GPT::split_rule(name) ? split : whole).push_back(x.grad());
     const Tensor sum = foreach::power_sum(split);
     all_reduce_(sum, group);
-    const foreach::FinishedNorm finished = foreach::finish_norm(
-        sum + foreach::power_sum(whole),
-        {.max_norm = options.max_norm, .scale = options.scale, .skip_nonfinite = options.skip_nonfinite});
-    norm = finished.norm;
-    optimizer.step(finished.factor);
-  }
+    return sum + foreach::power_sum(whole);
+  });
   if (options.zero_grad) optimizer.zero_grad(false);
   return norm;
 }

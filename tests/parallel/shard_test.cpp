@@ -271,6 +271,33 @@ TEST(Shard, parameters_are_waited_for_where_they_are_used) {
   }
 }
 
+TEST(Shard, compiled_functions_and_replays_wait_for_parameters) {
+  for (const Device device : devices()) {
+    Training sharded({.bucket_bytes = 1}, true, device);
+    const NoGrad no_grad;
+    const Net& net = *sharded.net;
+    const Tensor x = ones({4, 40}, {.device = device});
+    const auto scaled = [&](const Tensor& input) { return gelu(input * net.norm.weight + net.norm.bias) * 2; };
+    auto compiled = compile(scaled, {.wait = true});
+    const Tensor row = ones({4, 70}, {.device = device});
+    for (int i = 0; i < 3; ++i) compiled(row);
+    replay::Graph graph([&] { return std::vector<Tensor>{net(x)}; }, {.device = device});
+    for (int step = 0; step < 5; ++step) {
+      {
+        const EnableGrad recording;
+        sharded.step(step);
+      }
+      const Tensor by_compiled = compiled(row).clone();
+      graph.replay();
+      const Tensor by_graph = graph.outputs()[0].clone(), expected = net(x);
+      EXPECT_TRUE(by_compiled.allclose(scaled(row), 1e-4, 1e-5)) << "step " << step;
+      EXPECT_TRUE(by_graph.allclose(expected, 1e-4, 1e-5)) << "step " << step;
+    }
+    // Leaves that share a storage are no single graph: the operators are deferred, and fused in segments.
+    EXPECT_GT(compiled.stats().deferred_calls, 4) << compiled.explain();
+  }
+}
+
 TEST(Shard, refuses_what_it_cannot_do) {
   const Tensor x = ones({4}).requires_grad_(), number = ones({}).requires_grad_(), other = ones({4}).requires_grad_();
   EXPECT_THROW(DataParallel({{"x", x}, {"n", number}}, world(), {.shard = true}), ValueError);
