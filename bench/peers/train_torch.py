@@ -9,8 +9,9 @@ machine:
     python bench/peers/train_torch.py --preset gpt2 --batch 8 --device cuda --bf16 [--compile]
     torchrun --nproc-per-node 2 bench/peers/train_torch.py --ddp --preset gpt2 --batch 8 --device cuda --bf16
 
---ddp is DistributedDataParallel over NCCL with gradients that are views of its buckets; --batch is that of one GPU, and
-the tokens per second are those of all. --over-bytes is the model that `lorry train` makes of a preset.
+--ddp is DistributedDataParallel over NCCL with gradients that are views of its buckets, --fsdp is FSDP2 by blocks with
+bf16 parameters and gradients and f32 shards; --batch is that of one GPU, and the tokens per second are those of all.
+--over-bytes is the model that `lorry train` makes of a preset.
 
 --profile measures the steps under torch.profiler with shapes, stacks, modules, FLOPs and memory.
 
@@ -47,6 +48,7 @@ PRESETS = {
     "tiny": Config(context=256, layers=6, heads=6, width=384, over_bytes=True),
     "small": Config(context=512, layers=8, heads=8, width=512, over_bytes=True),
     "gpt2": Config(vocab=50257, context=1024, layers=12, heads=12, width=768),
+    "wide": Config(context=1024, layers=16, heads=32, width=2048),  # as llama-1b
 }
 
 
@@ -134,6 +136,7 @@ def main():
     parser.add_argument("--bf16", action="store_true")
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--ddp", action="store_true", help="data parallel, started by torchrun")
+    parser.add_argument("--fsdp", action="store_true", help="sharded (FSDP2), started by torchrun")
     parser.add_argument("--over-bytes", action="store_true", help="256 tokens, rotary positions, scaled embeddings")
     parser.add_argument("--profile", action="store_true", help="steps under torch.profiler, with everything on")
     a = parser.parse_args()
@@ -145,7 +148,7 @@ def main():
         config = replace(config, vocab=256, over_bytes=True)
     gpu = a.device != "cpu"
     rank, ranks = 0, 1
-    if a.ddp:
+    if a.ddp or a.fsdp:
         torch.distributed.init_process_group("nccl" if gpu else "gloo")
         rank, ranks = torch.distributed.get_rank(), torch.distributed.get_world_size()
         if gpu:
@@ -154,6 +157,13 @@ def main():
     run = torch.compile(model) if a.compile else model
     if a.ddp:
         run = nn.parallel.DistributedDataParallel(run, gradient_as_bucket_view=True)
+    if a.fsdp:
+        from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+        dtype = torch.bfloat16 if a.bf16 else torch.float32
+        policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=dtype)
+        for block in model.blocks:
+            fully_shard(block, mp_policy=policy)
+        fully_shard(model, mp_policy=policy)
     decayed = [p for p in model.parameters() if p.dim() >= 2]
     rest = [p for p in model.parameters() if p.dim() < 2]
     groups = [{"params": decayed, "weight_decay": 0.1}, {"params": rest, "weight_decay": 0.0}]
@@ -180,7 +190,7 @@ def main():
         x, y = window[:, :-1].contiguous(), window[:, 1:].contiguous()
         if gpu:
             x, y = (t.pin_memory().to(a.device, non_blocking=True) for t in (x, y))
-        with torch.autocast(a.device, dtype=torch.bfloat16, enabled=a.bf16):
+        with torch.autocast(a.device, dtype=torch.bfloat16, enabled=a.bf16 and not a.fsdp):
             loss = run(x, y)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
@@ -207,7 +217,7 @@ def main():
     if a.profile:
         profiler.stop()
 
-    if a.ddp:
+    if a.ddp or a.fsdp:
         torch.distributed.destroy_process_group()
     if rank > 0:
         return
@@ -217,7 +227,7 @@ def main():
         json.dumps(
             {
                 "framework": f"pytorch {torch.__version__}" + (", compiled" if a.compile else "")
-                + (f", DDP on {ranks}" if a.ddp else "") + (", profiled" if a.profile else ""),
+                + (f", {'FSDP2' if a.fsdp else 'DDP'} on {ranks}" if ranks > 1 else "") + (", profiled" if a.profile else ""),
                 "device": torch.cuda.get_device_name() if gpu else "cpu",
                 "dtype": "bf16 autocast" if a.bf16 else "f32",
                 "first_step_s": round(first, 3),

@@ -64,27 +64,36 @@ constexpr Case kCases[] = {
      }},
 };
 
-/// The time of a call, of the slowest rank: every rank makes the same number of calls.
+/// The time of a call, of the slowest rank: every rank makes the same number of calls. The time of submission is that of
+/// the first call of a sample, which never waits for room in the GPU's queue.
 profile::BenchmarkResult measure(const ProcessGroup& group, const std::function<void()>& call, int64_t calls,
                                  Device device) {
-  std::vector<double> samples;
+  const auto slowest = [&](double us) {
+    double most = 0;
+    for (const std::string& x : group.exchange(fmt::format("{}", us))) most = std::max(most, std::stod(x));
+    return most;
+  };
+  std::vector<double> samples, submits;
   for (int sample = -2; sample < kSamples; ++sample) {
     parallel::barrier(group);
     const double begin = profile::detail::steady_seconds();
-    for (int64_t i = 0; i < calls; ++i) call();
+    call();
+    const double submitted = profile::detail::steady_seconds();
+    for (int64_t i = 1; i < calls; ++i) call();
     device::synchronize(device);
-    const double us = 1e6 * (profile::detail::steady_seconds() - begin) / static_cast<double>(calls);
-    double slowest = 0;
-    for (const std::string& x : group.exchange(fmt::format("{}", us))) slowest = std::max(slowest, std::stod(x));
-    if (sample >= 0) samples.push_back(slowest);
+    const double end = profile::detail::steady_seconds();
+    const double us = slowest(1e6 * (end - begin) / static_cast<double>(calls));
+    const double submit_us = slowest(1e6 * (submitted - begin));
+    if (sample >= 0) samples.push_back(us), submits.push_back(submit_us);
   }
   std::ranges::sort(samples);
+  std::ranges::sort(submits);
   const double median = samples[kSamples / 2];
   return {.median_us = median,
           .min_us = samples.front(),
           .p90_us = samples[kSamples * 9 / 10],
           .spread = (samples[kSamples * 3 / 4] - samples[kSamples / 4]) / median,
-          .submit_us = median,
+          .submit_us = submits[kSamples / 2],
           .samples = kSamples,
           .calls_per_sample = calls};
 }
@@ -163,12 +172,25 @@ void optimizer_cases(ParallelCases& cases) {
 
 // ---- training steps -------------------------------------------------------------------------------------------------
 
-/// A model over bytes, and how much of a batch each rank has.
+/// A GPT over bytes, and how much of a batch each rank has.
 struct TrainCase {
   const char* name;
-  const char* preset;
-  int64_t batch, context;
+  nn::GPTConfig config;
+  int64_t batch;
 };
+
+std::vector<TrainCase> train_models(Device device) {
+  if (device.is_cpu()) {
+    TrainCase nano{"nano", nn::gpt_preset("nano"), 2};
+    nano.config.context = 64;
+    return {nano};
+  }
+  TrainCase gpt2{"the layers of gpt2", nn::gpt_preset("gpt2"), 8};
+  gpt2.config.vocab = 256;
+  TrainCase wide{"a GPT as wide as llama-1b", gpt2.config, 4};
+  wide.config.layers = 16, wide.config.heads = 32, wide.config.width = 2048;
+  return {gpt2, wide};
+}
 
 /// The figures of a model's step that predictions need.
 struct MeasuredStep {
@@ -181,17 +203,16 @@ enum class Ranks : uint8_t { alone, data_parallel, sharded };
 /// Trains on random tokens. Returns the seconds of a step.
 std::optional<double> train_case(ParallelCases& cases, const TrainCase& what, Ranks how, MeasuredStep& step) {
   const std::string name = fmt::format(
-      "step of {}, {} x {} a rank, {}", what.name, what.batch, what.context,
+      "step of {}, {} x {} a rank, {}", what.name, what.batch, what.config.context,
       how == Ranks::alone ? "alone"
                           : fmt::format("{}on {}", how == Ranks::sharded ? "sharded " : "", cases.group.size()));
   if (!cases.wants(name)) return std::nullopt;
-  nn::GPTConfig config = nn::gpt_preset(what.preset);
-  config.vocab = 256, config.context = what.context;
-  nn::GPT model(config, {.device = cases.device});
+  nn::GPT model(what.config, {.device = cases.device});
   const DType dtype = cases.device.is_cpu() ? kF32 : kBF16;
   model.to(dtype);
-  const Tensor x = randint(0, 256, {what.batch, what.context}, {.dtype = kI64, .device = cases.device}),
-               y = randint(0, 256, {what.batch, what.context}, {.dtype = kI64, .device = cases.device});
+  const Dims sizes = {what.batch, what.config.context};
+  const Tensor x = randint(0, what.config.vocab, sizes, {.dtype = kI64, .device = cases.device}),
+               y = randint(0, what.config.vocab, sizes, {.dtype = kI64, .device = cases.device});
   std::optional<parallel::DataParallel> ranks;
   if (how != Ranks::alone)
     ranks.emplace(model.named_parameters(), cases.group, parallel::DataParallelOptions{.shard = how == Ranks::sharded});
@@ -213,15 +234,18 @@ std::optional<double> train_case(ParallelCases& cases, const TrainCase& what, Ra
   });
 }
 
-std::optional<MeasuredStep> train_cases(ParallelCases& cases) {
-  const TrainCase what =
-      cases.device.is_cpu() ? TrainCase{"nano", "nano", 2, 64} : TrainCase{"the layers of gpt2", "gpt2", 8, 1024};
-  MeasuredStep step{.what = what};
-  const std::optional<double> alone = train_case(cases, what, Ranks::alone, step);
-  for (const Ranks how : {Ranks::data_parallel, Ranks::sharded}) train_case(cases, what, how, step);
-  if (!alone) return std::nullopt;
-  step.alone_s = *alone;
-  return step;
+/// Those whose step alone was measured.
+std::vector<MeasuredStep> train_cases(ParallelCases& cases) {
+  std::vector<MeasuredStep> steps;
+  for (const TrainCase& what : train_models(cases.device)) {
+    MeasuredStep step{.what = what};
+    const std::optional<double> alone = train_case(cases, what, Ranks::alone, step);
+    for (const Ranks how : {Ranks::data_parallel, Ranks::sharded}) train_case(cases, what, how, step);
+    if (!alone) continue;
+    step.alone_s = *alone;
+    steps.push_back(step);
+  }
+  return steps;
 }
 
 // ---- predictions ----------------------------------------------------------------------------------------------------
@@ -241,11 +265,11 @@ Link measure_link(ParallelCases& cases) {
           .bytes_per_s = static_cast<double>(large) * twice_around(n) / std::max(large_s - small_s, 1e-9)};
 }
 
-void predict(ParallelCases& cases, const MeasuredStep& step, const ParallelOptions& options) {
+void predict(ParallelCases& cases, const MeasuredStep& step, const Link& inside, const ParallelOptions& options) {
   const ScalingModel model{.compute_s = step.alone_s,
                            .gradient_bytes = step.gradient_bytes,
                            .last_bytes = step.last_bytes,
-                           .inside = measure_link(cases),
+                           .inside = inside,
                            .between = {1e-6 * options.network_us, 1e9 * options.network_gb_per_s},
                            .per_machine = options.per_machine};
   for (int64_t ranks = 2; ranks <= options.simulate; ranks *= 2) {
@@ -253,8 +277,8 @@ void predict(ParallelCases& cases, const MeasuredStep& step, const ParallelOptio
     const double us = 1e6 * predicted.step_s;
     cases.results.push_back(
         {.suite = "parallel",
-         .name = fmt::format("step of {}, {} x {} a rank, on {}", step.what.name, step.what.batch, step.what.context,
-                             ranks),
+         .name = fmt::format("step of {}, {} x {} a rank, on {}", step.what.name, step.what.batch,
+                             step.what.config.context, ranks),
          .time = {.median_us = us, .min_us = us, .p90_us = us},
          .dtype = cases.device.is_cpu() ? "f32" : "bf16",
          .bytes = static_cast<int64_t>(step.gradient_bytes * twice_around(static_cast<double>(ranks))),
@@ -275,10 +299,11 @@ std::vector<Result> parallel_suite(const Filter& filter, const ParallelOptions& 
   ParallelCases cases(group, filter, default_device().is_cuda() ? group.device() : kCPU);
   collective_cases(cases);
   optimizer_cases(cases);
-  const std::optional<MeasuredStep> step = train_cases(cases);
+  const std::vector<MeasuredStep> steps = train_cases(cases);
   if (options.simulate > 0) {
-    require<ValueError>(step.has_value(), "bench: --simulate needs the training step alone; give another --filter");
-    predict(cases, *step, options);
+    require<ValueError>(!steps.empty(), "bench: --simulate needs a training step alone; give another --filter");
+    const Link inside = measure_link(cases);
+    for (const MeasuredStep& step : steps) predict(cases, step, inside, options);
   }
   if (group.rank() > 0) cases.results.clear();  // rank 0 reports
   return cases.results;

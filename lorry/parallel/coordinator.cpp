@@ -141,6 +141,8 @@ void Coordinator::handle(Peer& from, const Message& message, Time now) {
       return;
     case Kind::overdue:
       return has(1, 1) ? handle_overdue(message) : void();
+    case Kind::ends:
+      return has(0, 1) ? handle_end(from, message.texts[0]) : void();
     case Kind::failed:
       return has(0, 1) ? fail(from.rank, message.texts[0]) : void();
     case Kind::leave:
@@ -248,14 +250,33 @@ void Coordinator::check_leavers(const std::string& name, const Group& group) {
   }
 }
 
+void Coordinator::handle_end(Peer& from, const std::string& name) {
+  Group& group = groups_[name];
+  group.ending.insert(from.rank);
+  if (group.ending.size() >= group.members.size()) return group.ending.clear();
+  for (const auto& [key, exchange] : exchanges_) check_leavers(key, exchange);
+}
+
+bool Coordinator::ends_group_of(int rank, int other) const {
+  return std::ranges::any_of(groups_, [&](const auto& named) {
+    const Group& group = named.second;
+    return group.ending.contains(rank) && !group.ending.contains(other) &&
+           std::ranges::find(group.members, other) != group.members.end();
+  });
+}
+
 void Coordinator::check_leavers(const std::string& key, const Exchange& exchange) {
-  for (const int64_t member : exchange.members) {
-    const Peer* const peer = peer_of(static_cast<int>(member));
-    if (exchange.parts.contains(static_cast<int>(member)) || arrived_ < size_ || (peer != nullptr && !peer->has_left))
-      continue;
-    return fail(static_cast<int>(member),
-                fmt::format("rank {} has left{}, and rank {} waits for it in {}", member,
-                            peer != nullptr ? where(*peer) : "", exchange.parts.begin()->first, key));
+  if (arrived_ < size_) return;
+  for (const int64_t x : exchange.members) {
+    const int member = static_cast<int>(x);
+    const Peer* const peer = peer_of(member);
+    if (exchange.parts.contains(member)) continue;
+    const bool comes_to_nothing = peer == nullptr || peer->has_left;
+    const auto waits = std::ranges::find_if(
+        exchange.parts, [&](const auto& part) { return comes_to_nothing || ends_group_of(member, part.first); });
+    if (waits == exchange.parts.end()) continue;
+    return fail(member, fmt::format("rank {} has left{}, and rank {} waits for it in {}", member,
+                                    peer != nullptr ? where(*peer) : "", waits->first, key));
   }
 }
 

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -58,6 +59,7 @@ class Coordinator {
     std::deque<Call> calls;      ///< that not all members have made yet
     int64_t all_made = 0;        ///< calls before those
     std::map<int, Time> asking;  ///< ranks that wait for an agreement, since when
+    std::set<int> ending;        ///< ranks that wait until all members end the group
   };
   struct Exchange {
     std::vector<int64_t> members = {};
@@ -74,9 +76,12 @@ class Coordinator {
   void handle_exchange(Peer& from, const Message& message, Time now);
   void handle_calls(Peer& from, const Message& message, Time now);
   void handle_overdue(const Message& message);
+  void handle_end(Peer& from, const std::string& name);
   void check_times(Time now);
   void check_leavers(const std::string& name, const Group& group);
   void check_leavers(const std::string& key, const Exchange& exchange);
+  /// Whether the rank waits for another, in the end of a group, and comes to nothing else before.
+  bool ends_group_of(int rank, int other) const;
   void ended(Peer& peer);
   void fail(int rank, std::string sentence);
   void to_all(const Message& message);
@@ -112,7 +117,7 @@ std::string ranks_text(const std::vector<int>& ranks);
 inline constexpr std::chrono::seconds kBeat{1};
 inline constexpr int kTick = 50;
 /// What both sides speak; another number is refused.
-inline constexpr int64_t kProtocol = 1;
+inline constexpr int64_t kProtocol = 2;
 /// The largest messages: of a rank, and of somebody who has not said hello.
 inline constexpr size_t kMostBytes = size_t{1} << 24, kMostOfAStranger = 4096;
 

@@ -210,6 +210,11 @@ void Member::throw_overdue(Calls& calls, int64_t number) {
   throw_failed();
 }
 
+void Member::note_end(const Calls& calls) {
+  const std::lock_guard lock(mutex_);
+  send({.kind = Kind::ends, .texts = {calls.name_}});
+}
+
 void Member::note_step(int64_t step) {
   const std::lock_guard lock(mutex_);
   step_ = step;

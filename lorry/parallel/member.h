@@ -42,6 +42,8 @@ class Member {
   /// The calls of a group of ranks.
   class Calls;
   Calls* add_group(const std::string& name, std::span<const int> members);
+  /// Says that this rank waits until all members end the group, as it does.
+  void note_end(const Calls& calls);
   /// Notes the next call of a group. A call of this signature that has not been made before waits until all members
   /// have made the same: so no rank sends what another does not expect. Others are compared meanwhile. `what` says what
   /// the signature stands for. Returns the call's number. Throws ParallelError.

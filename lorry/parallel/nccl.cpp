@@ -20,8 +20,8 @@
 #include <cstring>
 #include <deque>
 #include <exception>
+#include <functional>
 #include <mutex>
-#include <system_error>
 #include <thread>
 
 #include "lorry/base/error.h"
@@ -147,34 +147,45 @@ struct Communicator {
   std::deque<Flight> flights = {};
 };
 
-/// Threads that abort communicators.
-std::atomic<int> g_aborting = 0;
+/// Threads of ours that are inside NCCL: they make communicators, or abort them.
+std::atomic<int> g_inside = 0;
 
-/// A process that ends must not wait for them.
+/// A process that ends must not wait for them, nor let what they use be destroyed under them.
 void end_at_exit(int status, void*) {
-  for (int i = 0; i < 500 && g_aborting > 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  if (g_aborting == 0) return;
+  for (int i = 0; i < 500 && g_inside > 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  if (g_inside == 0) return;
   std::fflush(nullptr);
   std::_Exit(status);
 }
 
-/// Ends what a GPU waits for. By a thread of its own: NCCL may wait for ranks that are alive, and nobody waits for
-/// that.
-void abort_in_background(std::shared_ptr<Communicator> communicator) noexcept {
+/// Runs it by a thread of its own, which nobody waits for. Throws std::system_error if none can be had.
+void start_inside_nccl(std::function<void()> what) {
   static const int registered = ::on_exit(end_at_exit, nullptr);
   static_cast<void>(registered);
-  ++g_aborting;
+  ++g_inside;
+  try {
+    std::thread([what = std::move(what)] {
+      what();
+      --g_inside;
+    }).detach();
+  } catch (...) {
+    --g_inside;
+    throw;
+  }
+}
+
+/// Ends what a GPU waits for. NCCL may wait for ranks that are alive, and nobody waits for that.
+void abort_in_background(std::shared_ptr<Communicator> communicator) noexcept {
   const auto abort = [communicator = std::move(communicator)] {
     // The program's thread may hold the lock in a call of NCCL that returns only once this aborts.
     constexpr std::chrono::milliseconds kPatience{200};
     const std::unique_lock lock(communicator->mutex, kPatience);
     if (const ncclComm_t comm = communicator->comm.exchange(nullptr)) nccl().CommAbort(comm);
     if (lock) communicator->flights.clear();
-    --g_aborting;
   };
   try {
-    std::thread(abort).detach();
-  } catch (const std::system_error&) {  // no thread can be had
+    start_inside_nccl(abort);
+  } catch (...) {  // no thread can be had
     abort();
   }
 }
@@ -204,6 +215,7 @@ class NcclTransport final : public Transport, private Member::Watched {
       abort();
       return;
     }
+    members_.member.note_end(*members_.calls);
     const cuda::DeviceGuard guard(device_.index, std::nothrow);
     const ncclComm_t comm = communicator_->comm.exchange(nullptr);
     nccl().CommFinalize(comm);
@@ -255,7 +267,7 @@ class NcclTransport final : public Transport, private Member::Watched {
   };
   void make(const ncclUniqueId& id) {
     const auto making = std::make_shared<Making>();
-    std::thread([making, id, size = members_.size(), own = members_.own, device = device_.index] {
+    start_inside_nccl([making, id, size = members_.size(), own = members_.own, device = device_.index] {
       ncclComm_t comm = nullptr;
       ncclResult_t result = ncclUnhandledCudaError;
       if (cudaSetDevice(device) == cudaSuccess) {
@@ -265,7 +277,7 @@ class NcclTransport final : public Transport, private Member::Watched {
       const std::lock_guard lock(making->mutex);
       making->is_done = true, making->comm = comm, making->result = result;
       making->changed.notify_all();
-    }).detach();
+    });
     Member& member = members_.member;
     const Clock::time_point end =
         Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(member.timeout_s()));

@@ -53,6 +53,7 @@ struct Message {
     agreed,     ///< from: {how many calls of the group all members have made alike}, {group}
     beat,       ///< both ways, every second; to: {step}
     overdue,    ///< to: {the call's number}, {group}: the call has taken longer than the time-out
+    ends,       ///< to: {}, {group}: this rank waits until all members end the group
     failed,     ///< both ways: {rank}, {one sentence}
     leave,      ///< to: this rank has nothing more to do with the others
     count

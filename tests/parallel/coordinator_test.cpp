@@ -134,6 +134,31 @@ TEST(Coordinator, ranks_that_do_not_come_are_named) {
   EXPECT_EQ(failed->texts.at(0), "start-up: ranks 0 and 2 of 3 have not arrived within 0.3 s");
 }
 
+TEST(Coordinator, a_rank_that_ends_a_group_comes_to_nothing_else_before_the_others_do) {
+  Served served(3);
+  Client ranks[] = {Client(served.port), Client(served.port), Client(served.port)};
+  for (int i = 0; i < 3; ++i) ranks[i].hello(i, 3);
+  for (Client& rank : ranks) ASSERT_EQ(rank.next().value().kind, Kind::welcome);
+  const auto exchange = [](const std::string& key) {
+    return Message{.kind = Kind::exchange, .numbers = {1, 0, 1, 2}, .texts = {key, ""}};
+  };
+  for (const int i : {0, 1}) {
+    ranks[i].send({.kind = Kind::group, .numbers = {0, 1}, .texts = {"pair"}});
+    ranks[i].send({.kind = Kind::ends, .texts = {"pair"}});
+    ranks[i].send(exchange("one"));
+  }
+  ranks[2].send(exchange("one"));
+  for (Client& rank : ranks) EXPECT_EQ(rank.next().value().kind, Kind::exchanged);  // both had ended it
+  for (const int i : {0, 1}) ranks[i].send({.kind = Kind::group, .numbers = {0, 1}, .texts = {"another"}});
+  ranks[1].send({.kind = Kind::ends, .texts = {"another"}});
+  ranks[2].send(exchange("two"));  // rank 1 does not wait for this one
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  ranks[0].send(exchange("two"));
+  const auto failed = ranks[0].next();
+  ASSERT_TRUE(failed);
+  EXPECT_EQ(failed->texts.at(0), "rank 1 has left, and rank 0 waits for it in two");
+}
+
 TEST(Coordinator, a_port_that_is_taken_is_an_error) {
   const Socket first = listen_on("127.0.0.1", 0);
   EXPECT_THROW(static_cast<void>(listen_on("127.0.0.1", port_of(first))), IoError);
