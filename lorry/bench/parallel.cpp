@@ -74,8 +74,11 @@ profile::BenchmarkResult measure(const ProcessGroup& group, const std::function<
     return most;
   };
   std::vector<double> samples, submits;
+  const Tensor start = zeros({1}, {.device = device});
   for (int sample = -2; sample < kSamples; ++sample) {
     parallel::barrier(group);
+    parallel::all_reduce_(start, group);  // after it all begin within microseconds, with threads that have not slept
+    device::synchronize(device);
     const double begin = profile::detail::steady_seconds();
     call();
     const double submitted = profile::detail::steady_seconds();

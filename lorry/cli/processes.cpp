@@ -142,10 +142,11 @@ int run_as_processes(const TrainOptions& options) {
     if (restart == 1 && (now.written == before.written || now.steps <= before.saved)) return status;
     in_vain = restart > 1 && now.saved <= before.saved && now.steps <= before.steps ? in_vain + 1 : 0;
     if (in_vain > 1) return status;
+    const int64_t lost = std::max<int64_t>(now.steps - now.saved, 0);
     fmt::print(
-        stderr, "lorry: restart {} of {}: {}; {} steps are lost\n", restart, options.restarts,
+        stderr, "lorry: restart {} of {}: {}; {} {} lost\n", restart, options.restarts,
         now.saved > 0 ? fmt::format("the run goes on after step {}", now.saved) : std::string("the run begins again"),
-        std::max<int64_t>(now.steps - now.saved, 0));
+        lost, lost == 1 ? "step is" : "steps are");
     before = now;
     std::this_thread::sleep_for(std::chrono::seconds(in_vain));
     ::setenv(kRestarted, "1", 1);

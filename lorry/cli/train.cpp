@@ -319,6 +319,15 @@ bool report_finished(const RunFolder& folder, const io::Checkpoint& checkpoint, 
   return true;
 }
 
+/// The options that start as many processes again.
+std::string processes_text(const TrainOptions& options, const parallel::ProcessGroup& group) {
+  std::string text;
+  if (group.size() > 1) text += fmt::format(" --devices {}", group.size());
+  if (options.shard) text += " --shard";
+  if (options.restarts > 0) text += fmt::format(" --restarts {}", options.restarts);
+  return text;
+}
+
 /// The options of a run's plan, from its settings.
 TimePlanOptions plan_options(const Trainer& trainer, const TrainOptions& options) {
   // Estimated as parameters and two moments in f32, at 500 MB/s.
@@ -419,8 +428,8 @@ int run_leader(const TrainOptions& options, const CommonOptions& common, const p
   const bool complete = session.run();
   session.end();
   draw_curve(folder, session.history(), session);
-  require<Error>(complete, "train: interrupted after {}; everything is saved; go on with: lorry train --resume {}",
-                 session.position(), folder.folder.string());
+  require<Error>(complete, "train: interrupted after {}; everything is saved; go on with: lorry train --resume {}{}",
+                 session.position(), folder.folder.string(), processes_text(options, group));
   if (const std::string why = training.trainer->not_compiled(); !why.empty() && !common.quiet)
     fmt::print(stderr, "--compile: steps are not one function; {}\n", why);
   report(outcome_of(*training.trainer), folder, session.history(), common.json);
