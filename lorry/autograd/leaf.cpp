@@ -62,7 +62,7 @@ void Tensor::set_grad(const Tensor& grad) const {
 }
 
 namespace autograd {
-void set_gradient_destination(const Tensor& leaf, const Tensor& memory, std::function<void()> arrived) {
+void set_gradient_destination(const Tensor& leaf, const Tensor& memory, GradientObserver observer) {
   if (!memory.defined()) {
     if (const Meta* const m = leaf.defined() ? find_meta(leaf) : nullptr; m != nullptr && m->gradient)
       m->gradient->set_destination({}, {});
@@ -77,7 +77,7 @@ void set_gradient_destination(const Tensor& leaf, const Tensor& memory, std::fun
                       "set_gradient_destination: the memory has another dtype than its leaf; got {}, {}", memory, leaf);
   require<DeviceError>(memory.device() == leaf.device(),
                        "set_gradient_destination: the memory is on another device; got {}, {}", memory, leaf);
-  meta(leaf).gradient->set_destination(memory, std::move(arrived));
+  meta(leaf).gradient->set_destination(memory, std::move(observer));
 }
 }  // namespace autograd
 

@@ -91,13 +91,13 @@ std::vector<Node::Retained> Node::run_hooks(std::vector<Tensor>& grads) {
 std::vector<Tensor> Accumulate::apply(std::vector<Tensor> grads) {
   Tensor& g = grads[0];
   if (!g.defined()) return {};
-  std::function<void()> arrived;
+  const GradientObserver observer = this->observer();
+  if (observer) observer(Arrival::begins);
   {
     const std::scoped_lock lock(mutex_);
     add(g);
-    arrived = arrived_;
   }
-  if (arrived) arrived();
+  if (observer) observer(Arrival::complete);
   return {};
 }
 
@@ -117,23 +117,29 @@ void Accumulate::add(const Tensor& g) {
   put(sole ? g : g.clone());  // never shared: the next backward adds into it
 }
 
-void Accumulate::set_destination(const Tensor& memory, std::function<void()> arrived) {
+void Accumulate::set_destination(const Tensor& memory, GradientObserver observer) {
   const std::scoped_lock lock(mutex_);
   destination_ = memory, is_taken_ = false;
-  set_arrived(std::move(arrived));
+  set_observer(std::move(observer));
 }
 
-void Accumulate::set_arrived(std::function<void()> arrived) {
-  g_awaited_leaves += static_cast<int>(arrived != nullptr) - static_cast<int>(arrived_ != nullptr);
-  arrived_ = std::move(arrived);
+void Accumulate::set_observer(GradientObserver observer) {
+  g_awaited_leaves += static_cast<int>(observer != nullptr) - static_cast<int>(observer_ != nullptr);
+  observer_ = std::move(observer);
+}
+
+GradientObserver Accumulate::observer() const {
+  const std::scoped_lock lock(mutex_);
+  return observer_;
 }
 
 bool Accumulate::is_awaited() const {
   const std::scoped_lock lock(mutex_);
-  return arrived_ != nullptr;
+  return observer_ != nullptr;
 }
 
 Tensor Accumulate::take_destination() {
+  if (const GradientObserver observer = this->observer()) observer(Arrival::begins);
   const std::scoped_lock lock(mutex_);
   if (grad_.defined() || !destination_.defined() || is_taken_) return {};
   is_taken_ = true;
@@ -173,11 +179,11 @@ void Accumulate::follow(const Tensor& leaf) {
   const std::scoped_lock lock(mutex_);
   const bool fits = destination_.defined() && destination_.sizes() == leaf.sizes() &&
                     destination_.dtype() == leaf.dtype() && destination_.device() == leaf.device();
-  if (!fits) destination_ = {}, set_arrived({});
+  if (!fits) destination_ = {}, set_observer({});
 }
 
 Accumulate::~Accumulate() {
-  set_arrived({});
+  set_observer({});
   if (grad_.defined()) grad_.node()->storage->drop_gradient();
 }
 

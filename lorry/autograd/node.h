@@ -12,6 +12,7 @@
 #include <mutex>
 #include <vector>
 
+#include "lorry/autograd/gradient_destination.h"
 #include "lorry/tensor/tensor.h"
 
 namespace lorry::autograd {
@@ -112,8 +113,8 @@ class Accumulate final : public Node {
   /// Called when the leaf got other data.
   void follow(const Tensor& leaf);
 
-  /// Where the gradient is to lie, and what is called when it is there (gradient_destination.h).
-  void set_destination(const Tensor& memory, std::function<void()> arrived);
+  /// Where the gradient is to lie, and what is called when it comes (gradient_destination.h).
+  void set_destination(const Tensor& memory, GradientObserver observer);
   Tensor take_destination() override;
   bool adds_into(const Tensor& x) const override;
   bool is_awaited() const override;
@@ -123,13 +124,14 @@ class Accumulate final : public Node {
  private:
   void add(const Tensor& g);
   void put(const Tensor& grad);
-  void set_arrived(std::function<void()> arrived);
+  void set_observer(GradientObserver observer);
+  GradientObserver observer() const;
 
   mutable std::mutex mutex_;
   Tensor grad_;
   Tensor destination_;
   bool is_taken_ = false;  ///< a rule computes into the destination
-  std::function<void()> arrived_;
+  GradientObserver observer_;
   std::atomic<uint64_t> changed_{0};
   std::atomic<uint64_t> storage_;    ///< id of the leaf's
   std::atomic<const void*> leaf_{};  ///< the leaf's node, for listeners that hear of its gradients

@@ -1,101 +1,124 @@
-// Single operators: elementwise ones on tensors that fit the first-level cache, so that computation dominates;
-// reductions, normalisations and losses over rows, with their gradients, as in a training step; and sorting. Bytes are
-// those of each operand, read or written once.
+// The suite `operators`: single calls of every family, beside a copy of as many bytes or the best product, and rounds
+// of them for a program that measures another library in turn.
+
+#include "lorry/bench/operators.h"
 
 #include <fmt/core.h>
 
-#include "lorry/autograd/engine.h"
-#include "lorry/bench/suites.h"
+#include <algorithm>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "lorry/base/error.h"
+#include "lorry/bench/operator_cases.h"
 #include "lorry/ops/ops.h"
+#include "lorry/profile/benchmark.h"
+#include "lorry/profile/ceilings.h"
 
 namespace lorry::bench {
+
+using Json = nlohmann::ordered_json;
+
+std::string count_text(int64_t elements) {
+  return elements % (1 << 20) == 0 ? fmt::format("{} M", elements >> 20) : fmt::format("{}", elements);
+}
+
+double bytes_of(const Tensor& x) { return static_cast<double>(x.nbytes()); }
+
+Tensor operand(const Dims& sizes, DType dtype) {
+  if (dtype == kBool) return rand(sizes).gt(0.5);
+  if (!is_floating(dtype)) return randint(1, 9, sizes, {.dtype = dtype});
+  return rand(sizes).mul(0.8).add(0.1).to(dtype);
+}
+
+void add_case(OperatorCases& cases, const std::string& name, DType dtype, double bytes, std::function<Call()> make,
+              double flops) {
+  cases.push_back({name, dtype, bytes, flops, std::move(make)});
+}
+
+void add_case(OperatorCases& cases, const std::string& name, const Dims& sizes, DType dtype, double passes,
+              Tensor (*call)(const Tensor& x)) {
+  double bytes = passes * size_of(dtype);
+  for (const int64_t n : sizes) bytes *= static_cast<double>(n);
+  add_case(cases, name, dtype, bytes,
+           [=]() -> Call { return [=, x = operand(sizes, dtype)] { profile::do_not_optimize(call(x)); }; });
+}
+
+OperatorCases operator_cases() {
+  OperatorCases cases;
+  for (const auto add : {add_pointwise_cases, add_reduction_cases, add_row_cases, add_sorting_cases, add_indexing_cases,
+                         add_copy_cases, add_product_cases, add_training_cases})
+    add(cases);
+  return cases;
+}
+
 namespace {
 
-using profile::do_not_optimize;
-
-class OperatorCases {
- public:
-  explicit OperatorCases(const Filter& filter) : filter_(filter) {}
-
-  template <class F>
-  void add(const std::string& name, DType dtype, double bytes, F&& call) {
-    if (filter_(name))
-      results_.push_back({.suite = "operators",
-                          .name = name,
-                          .time = profile::benchmark([&] { do_not_optimize(call()); }, {.device = default_device()}),
-                          .dtype = std::string(lorry::name(dtype)),
-                          .bytes = static_cast<int64_t>(bytes)});
-  }
-  std::vector<Result> results() const { return results_; }
-
- private:
-  const Filter& filter_;
-  std::vector<Result> results_;
-};
-
-/// Functions of one tensor, with 16 KB in f32.
-void elementwise(OperatorCases& cases) {
-  constexpr int64_t kElements = 4096;
-  using Unary = Tensor (*)(const Tensor&);
-  constexpr std::pair<const char*, Unary> kUnary[] = {{"exp", exp},  {"gelu", gelu}, {"gelu_tanh", gelu_tanh},
-                                                      {"log", log},  {"silu", silu}, {"sin", sin},
-                                                      {"tanh", tanh}};
-  for (const auto& [name, call] : kUnary)
-    for (const DType dtype : {kF32, kBF16, kF64}) {
-      const Tensor x = ones({kElements}, {.dtype = dtype});
-      cases.add(fmt::format("{} {} {}", name, kElements, dtype), dtype, 2.0 * static_cast<double>(x.nbytes()),
-                [&] { return call(x); });
-    }
-  for (const int64_t rows : {8, 512}) {
-    const Tensor x = ones({rows, 128}), bias = ones({128});
-    cases.add(fmt::format("add a row, {} x 128", rows), kF32, 2.0 * static_cast<double>(x.nbytes()),
-              [&] { return add(x, bias); });
-  }
+/// Without what is the same for every case.
+Result result_of(const OperatorCase& x, const profile::BenchmarkResult& time) {
+  return {.suite = "operators",
+          .name = x.name,
+          .time = time,
+          .dtype = std::string(name(x.dtype)),
+          .bytes = x.bytes > 0 ? std::optional(static_cast<int64_t>(x.bytes)) : std::nullopt,
+          .flops = x.flops > 0 ? std::optional(x.flops) : std::nullopt};
 }
 
-void reductions(OperatorCases& cases) {
-  const Tensor vector = rand({1 << 24}), square = rand({4096, 4096}), rows = rand({4096, 1024}), small = rand({8, 128});
-  const auto add = [&](const char* name, const Tensor& x, double passes, auto&& call) {
-    cases.add(name, kF32, passes * static_cast<double>(x.nbytes()), [&] { return call(x); });
-  };
-  add("norm of 16 M", vector, 1, [](const Tensor& x) { return x.norm(); });
-  add("max of 16 M", vector, 1, [](const Tensor& x) { return x.max(); });
-  add("var of rows", square, 1, [](const Tensor& x) { return x.var({1}); });
-  add("argmax of rows", square, 1, [](const Tensor& x) { return x.argmax(1); });
-  add("softmax of columns, 4096 x 1024", rows, 2, [](const Tensor& x) { return x.softmax(0); });
-  add("sort of rows, 4096 x 1024", rows, 4, [](const Tensor& x) { return std::get<0>(x.sort(1)); });
-  add("topk 50 of rows, 4096 x 1024", rows, 1, [](const Tensor& x) { return std::get<0>(x.topk(50, 1)); });
-  add("sum, 8 x 128", small, 1, [](const Tensor& x) { return x.sum(); });
-  add("softmax, 8 x 128", small, 2, [](const Tensor& x) { return x.softmax(1); });
-}
-
-/// Operators over rows of 1024 as in a training step, forward and backward.
-void with_gradients(OperatorCases& cases) {
-  const Tensor x = rand({4096, 1024}).requires_grad_(), weight = rand({1024}).requires_grad_(),
-               bias = rand({1024}).requires_grad_(), grad = rand({4096, 1024}), target = randint(0, 1024, {4096});
-  const auto add = [&](const std::string& name, double forward, double backward, auto&& call) {
-    const double bytes = static_cast<double>(x.nbytes());
-    cases.add(name + ", 4096 x 1024", kF32, forward * bytes, call);
-    const Tensor y = call(), y_grad = y.dim() == 0 ? Tensor() : grad;
-    cases.add(name + " backward, 4096 x 1024", kF32, backward * bytes, [&] {
-      return autograd::grad({y}, {x, weight, bias}, {y_grad}, {.retain_graph = true, .allow_unused = true})[0];
-    });
-  };
-  add("layer_norm", 2, 3, [&] { return layer_norm(x, {1024}, weight, bias); });
-  add("rms_norm", 2, 3, [&] { return rms_norm(x, {1024}, weight); });
-  add("log_softmax", 2, 3, [&] { return x.log_softmax(1); });
-  add("cross_entropy", 1, 2, [&] { return cross_entropy(x, target); });
-  add("dropout", 2.25, 2.25, [&] { return dropout(x, 0.1); });
+/// How near a call comes to what bounds it.
+std::optional<double> ratio_to_ceiling(const OperatorCase& x, double median_us, profile::CopyRate& copies) {
+  if (x.flops > 0) {
+    const auto& rates = profile::ceilings(default_device()).matmul_flops_per_s;
+    const auto rate = rates.find(x.dtype);
+    return rate != rates.end() ? std::optional(1e6 * x.flops / median_us / rate->second) : std::nullopt;
+  }
+  // Smaller calls are bound by what it costs to make them.
+  constexpr double kBoundByMemory = 1 << 20;
+  if (x.bytes < kBoundByMemory) return std::nullopt;
+  return x.bytes / median_us / copies.of(static_cast<int64_t>(x.bytes));
 }
 
 }  // namespace
 
 std::vector<Result> operators_suite(const Filter& filter) {
-  OperatorCases cases(filter);
-  elementwise(cases);
-  reductions(cases);
-  with_gradients(cases);
-  return cases.results();
+  std::vector<Result> results;
+  profile::CopyRate copies(default_device());
+  for (const OperatorCase& x : operator_cases()) {
+    if (!filter(x.name)) continue;
+    const Call call = x.make();
+    results.push_back(
+        result_of(x, profile::benchmark(call, {.warmup_s = 0.1, .total_s = 0.4, .device = default_device()})));
+    results.back().ratio_to_ceiling = ratio_to_ceiling(x, results.back().time.median_us, copies);
+  }
+  return results;
+}
+
+void operator_rounds(const Filter& filter, std::istream& in, std::ostream& out) {
+  OperatorCases cases = operator_cases();
+  std::erase_if(cases, [&](const OperatorCase& x) { return !filter(x.name); });
+  Json names = Json::array();
+  for (const OperatorCase& x : cases) names.push_back(x.name);
+  out << names.dump() << std::endl;
+  profile::CopyRate copies(default_device());
+  const OperatorCase* current = nullptr;
+  Call call;
+  for (std::string line; std::getline(in, line);) {
+    const auto found = std::ranges::find(cases, line, &OperatorCase::name);
+    require<ValueError>(found != cases.end(), "bench: there is no case '{}'", line);
+    const bool is_first = current != &*found;
+    if (is_first) {
+      call = nullptr;  // its inputs go first
+      call = found->make();
+      current = &*found;
+    }
+    const double warmup_s = is_first ? 0.1 : 0.02;
+    const auto time =
+        profile::benchmark(call, {.warmup_s = warmup_s, .total_s = 0.1, .min_samples = 3, .device = default_device()});
+    Json reply = {{"median_us", time.median_us}, {"dtype", name(found->dtype)}};
+    if (found->bytes > 0) reply["bytes"] = found->bytes;
+    if (const auto ratio = is_first ? ratio_to_ceiling(*found, time.median_us, copies) : std::nullopt)
+      reply["ceiling_us"] = time.median_us * *ratio;
+    out << reply.dump() << std::endl;
+  }
 }
 
 }  // namespace lorry::bench

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <functional>
+#include <iostream>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "lorry/base/error.h"
 #include "lorry/base/units.h"
+#include "lorry/bench/operators.h"
 #include "lorry/bench/optim_memory.h"
 #include "lorry/bench/plot.h"
 #include "lorry/bench/plot_results.h"
@@ -92,6 +94,10 @@ int run_bench(const BenchOptions& options, const CommonOptions& common) {
   const Table table{common.json, options.plot};
   std::vector<Result> all;
   CaseFilter filter(options.filter);
+  if (options.rounds) {
+    bench::operator_rounds(std::ref(filter), std::cin, std::cout);
+    return 0;
+  }
   for (const std::string& suite : options.suites) {
     if (!common.quiet && parallel::launched().rank == 0) fmt::print(stderr, "measuring {}\n", suite);
     const std::vector<Result> results = run_suite(suite, options, std::ref(filter));

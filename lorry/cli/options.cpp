@@ -420,6 +420,9 @@ void add_bench(CLI::App& app, BenchOptions& o) {
       ->type_name("TEXT");
   app.add_option("--plot", o.plot, "Draw the medians into FILE, with gnuplot; - is standard output")
       ->type_name("FILE.svg");
+  const std::vector<CLI::Option*> for_operators = {
+      app.add_flag("--rounds", o.rounds,
+                   "operators: measure the cases that standard input names, one a line, each for a tenth of a second")};
   bench::OptimMemoryOptions& m = o.optim_memory;
   std::vector<CLI::Option*> for_optim = add_optimizer_memory(app, m.states, m.masters, m.placement, "optim, AdamW: ");
   for_optim.push_back(
@@ -430,7 +433,7 @@ void add_bench(CLI::App& app, BenchOptions& o) {
                                    "optim: a table of every execution, type of states and placement over one model"));
   for_optim.push_back(app.add_option("--model", m.model, "optim: the model of --report")->type_name("NAME"));
   const std::vector<CLI::Option*> for_replay = add_replay(app, o.replay), for_parallel = add_parallel(app, o.parallel);
-  app.callback([&app, &o, for_optim, for_replay, for_parallel] {
+  app.callback([&app, &o, for_optim, for_replay, for_parallel, for_operators] {
     if (o.suites.empty() && o.compare.empty()) throw CLI::RequiredError("suite");
     for (const char* measured : {"suite", "--plot", "--report"})
       if (app.count("--compare") && app.count(measured)) throw CLI::ExcludesError("--compare", measured);
@@ -438,8 +441,10 @@ void add_bench(CLI::App& app, BenchOptions& o) {
     if (app.count("--policy") && app.count("--execution")) throw CLI::ExcludesError("--policy", "--execution");
     if (o.plot == "-" && app.get_option("--json")->as<std::string>() == "-")
       throw CLI::ValidationError("--plot", "and --json cannot both be -; expected a file for one of them");
-    for (const auto& [suite, options] :
-         {std::pair("optim", &for_optim), {"replay", &for_replay}, {"parallel", &for_parallel}})
+    for (const auto& [suite, options] : {std::pair("optim", &for_optim),
+                                         {"replay", &for_replay},
+                                         {"parallel", &for_parallel},
+                                         {"operators", &for_operators}})
       for (const CLI::Option* option : *options)
         if (const bool both = option->get_name() == "--execution" && o.suites == std::vector<std::string>{"generate"};
             option->count() && !both && o.suites != std::vector<std::string>{suite})

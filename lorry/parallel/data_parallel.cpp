@@ -110,7 +110,8 @@ void DataParallel::lay_out(const std::vector<size_t>& order) {
       place.copy_(present);
       x.set_grad(place);
     }
-    autograd::set_gradient_destination(x, place, [this, i] { arrived(i); });
+    autograd::set_gradient_destination(
+        x, place, [this, i](autograd::Arrival what) { what == autograd::Arrival::begins ? begins(i) : arrived(i); });
   }
 }
 
@@ -129,19 +130,23 @@ void DataParallel::reorder() {
 
 // ---- sending them ---------------------------------------------------------------------------------------------------
 
-void DataParallel::arrived(size_t parameter) {
-  Parameter& x = parameters_[parameter];
-  const size_t bucket = plan_.places[parameter].bucket;
-  if (x.has_arrived && bucket < next_)
+/// The memory of a bucket that is on its way must not change.
+void DataParallel::begins(size_t parameter) const {
+  const Parameter& x = parameters_[parameter];
+  if (x.has_arrived && plan_.places[parameter].bucket < next_)
     raise<GradError>(
         "a gradient of '{}' has come after its sum over the ranks was begun; call all backwards of a step "
         "but the last under DataParallel::NoSync",
         x.name);
+}
+
+void DataParallel::arrived(size_t parameter) {
+  Parameter& x = parameters_[parameter];
   if (!sends_ || x.has_arrived) return;
   x.has_arrived = true;
   is_finished_ = false;
   if (!is_ordered_) arrival_order_.push_back(parameter);
-  --buckets_[bucket].missing;
+  --buckets_[plan_.places[parameter].bucket].missing;
   if (is_ordered_) send_ready();
 }
 

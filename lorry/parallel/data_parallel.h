@@ -148,6 +148,7 @@ class DataParallel {
   /// Lays the gradients out in this order, bringing along those that there are.
   void lay_out(const std::vector<size_t>& order);
   std::vector<Tensor> tensors() const;
+  void begins(size_t parameter) const;
   void arrived(size_t parameter);
   void send_ready();
   void collect(const Bucket& bucket) const;

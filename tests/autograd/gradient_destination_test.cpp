@@ -12,6 +12,7 @@
 namespace lorry {
 namespace {
 
+using autograd::Arrival;
 using autograd::set_gradient_destination;
 
 int g_copied = 0;
@@ -23,8 +24,12 @@ struct Wanted {
   Tensor weight = ones({3, 2}).requires_grad_();
   Tensor memory = full({3, 2}, 7.0), x = arange(8).to(kF32).view({4, 2});
   int arrivals = 0;
+  bool refuses = false;
   Wanted() {
-    set_gradient_destination(weight, memory, [this] { ++arrivals; });
+    set_gradient_destination(weight, memory, [this](Arrival what) {
+      if (what == Arrival::begins && refuses) throw ValueError("not now");
+      arrivals += what == Arrival::complete;
+    });
   }
   Tensor loss() const { return linear(x, weight).square().sum(); }
   /// The gradient of a weight without a destination.
@@ -46,6 +51,19 @@ TEST(GradientDestination, a_linear_layer_computes_there_without_a_copy) {
   EXPECT_EQ(w.arrivals, 1);
   EXPECT_EQ(w.weight.grad().data_ptr(), w.memory.data_ptr());
   EXPECT_TRUE(w.memory.equal(w.expected()));
+}
+
+TEST(GradientDestination, an_observer_refuses_a_gradient_before_it_is_written) {
+  Wanted w;
+  w.loss().backward();
+  const Tensor before = w.memory.clone();
+  w.refuses = true;
+  EXPECT_THROW(w.loss().backward(), ValueError);
+  EXPECT_THROW(w.weight.sum().backward(), ValueError);
+  w.weight.set_grad({});
+  EXPECT_THROW(w.loss().backward(), ValueError);  // would be computed there
+  EXPECT_TRUE(w.memory.equal(before));
+  EXPECT_EQ(w.arrivals, 1);
 }
 
 TEST(GradientDestination, later_backwards_add_to_it_and_a_released_gradient_is_computed_anew) {
@@ -92,7 +110,9 @@ struct Order {
   std::vector<std::string> events;
   Tensor leaf(const char* name) {
     const Tensor x = ones({2, 2}).requires_grad_();
-    set_gradient_destination(x, zeros({2, 2}), [this, name] { events.emplace_back(name); });
+    set_gradient_destination(x, zeros({2, 2}), [this, name](Arrival what) {
+      if (what == Arrival::complete) events.emplace_back(name);
+    });
     return x;
   }
   Tensor passed(const Tensor& x, const char* name) {
