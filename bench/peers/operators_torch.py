@@ -210,15 +210,15 @@ def rows(cases):
 
 def sorting(cases):
     m = (4096, 1024)
-    cases.of_one("sort of rows of 4096 x 1024 f32", m, "f32", lambda x: x.sort(1, stable=True)[0])
-    cases.of_one("sort of 4 M f32", (L,), "f32", lambda x: x.sort(0, stable=True)[0])
+    cases.of_one("sort of rows of 4096 x 1024 f32", m, "f32", lambda x: x.sort(stable=True, dim=1)[0])
+    cases.of_one("sort of 4 M f32", (L,), "f32", lambda x: x.sort(stable=True, dim=0)[0])
     cases.of_one("topk 50 of rows of 4096 x 1024 f32", m, "f32", lambda x: x.topk(50, 1)[0])
     cases.of_one("topk 50 of rows of 1000 x 50000 f32", (1000, 50000), "f32", lambda x: x.topk(50, 1)[0])
     cases.of_one("topk 1 of rows of 1000 x 1000 f32", (1000, 1000), "f32", lambda x: x.topk(1, 1)[0])
     cases.of_one("kthvalue 100 of rows of 4096 x 1024 f32", m, "f32", lambda x: x.kthvalue(100, 1)[0])
     cases.of_one("median of rows of 4096 x 1024 f32", m, "f32", lambda x: x.median(1)[0])
-    for name, high, call in (("sort of 4 M i64", 1 << 40, lambda x: x.sort(0, stable=True)[0]),
-                             ("argsort of 4 M i64 below 1000", 1000, lambda x: x.argsort(0, stable=True)),
+    for name, high, call in (("sort of 4 M i64", 1 << 40, lambda x: x.sort(stable=True, dim=0)[0]),
+                             ("argsort of 4 M i64 below 1000", 1000, lambda x: x.argsort(stable=True, dim=0)),
                              ("unique of 4 M i64", 1 << 40, lambda x: x.unique()),
                              ("unique of 4 M i64 below 1000", 1000, lambda x: x.unique())):
         def make(high=high, call=call):
