@@ -37,6 +37,7 @@ FAMILIES_BUILD_ON = {
     ("cpu", "list"): {"pointwise"},  # the same
     ("cpu", "paged"): {"attention"},  # vector loops over a row of scores
     ("cpu", "optim"): {"list", "pointwise", "random"},  # steps over lists, block functions, rounding that draws numbers
+    ("cpu", "random"): {"sort"},  # permutations by sorted words
     ("cpu", "quantize"): {"optim"},  # vector loops over a block of 8-bit codes
     ("cuda", "fused"): {"pointwise", "rowwise"},  # how formulas are evaluated, steps over held rows
     ("cuda", "reduce"): {"rowwise"},  # teams that hold rows

@@ -3,7 +3,7 @@
 so that what disturbs the machine meets both. Shows the median of the rounds' ratios, and the range that half of them
 lie in; a case counts as slower only where all of that range lies above 1 / 0.95.
 
-    python bench/peers/operators_torch.py build/release/lorry [--threads 2] [--device cuda] [--filter TEXT] [--json FILE]
+    python bench/peers/operators_torch.py build/release/lorry [--threads 2] [--device cuda] [--filter TEXT] [--json F]
 
 The report has the schema of `lorry bench --json`: two results a case, Lorry's and PyTorch's.
 """
@@ -55,15 +55,15 @@ class Cases(dict):
 def pointwise(cases):
     gelu_tanh = lambda x: F.gelu(x, approximate="tanh")
     unary = {name: getattr(torch, name) for name in (
-        "abs neg sign square sqrt rsqrt floor reciprocal trunc exp expm1 log log1p log2 sin cos tan asin atan sinh tanh "
-        "erf relu sigmoid round").split()} | {"gelu": F.gelu, "gelu_tanh": gelu_tanh, "silu": F.silu}
+        "abs neg sign square sqrt rsqrt floor reciprocal trunc exp expm1 log log1p log2 sin cos tan asin atan sinh "
+        "tanh erf relu sigmoid round").split()} | {"gelu": F.gelu, "gelu_tanh": gelu_tanh, "silu": F.silu}
     into = {"abs": torch.abs, "sqrt": torch.sqrt, "exp": torch.exp, "tanh": torch.tanh,
             "reciprocal": torch.reciprocal, "gelu": torch._C._nn.gelu}
 
-    def into_out(call, sizes, dtype, inputs, out_dtype=None):
+    def into_out(call, sizes, dtype, inputs):
         def make():
-            xs, out = [operand(sizes, dtype) for _ in range(inputs)], torch.empty(sizes, dtype=DTYPES[out_dtype or dtype],
-                                                                                  device=DEVICE)
+            xs = [operand(sizes, dtype) for _ in range(inputs)]
+            out = torch.empty(sizes, dtype=DTYPES[dtype], device=DEVICE)
             return lambda: call(*xs, out=out)
         return make
 
@@ -423,7 +423,7 @@ class Lorry:
 
     def __init__(self, command, device, threads, wanted):
         words = [command, "bench", "operators", "--rounds", "--device", device, "--filter", wanted]
-        environment = dict(os.environ, OMP_WAIT_POLICY="passive", OMP_NUM_THREADS=str(threads))
+        environment = dict(os.environ, OMP_NUM_THREADS=str(threads))
         self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                                         env=environment)
         self.names = self.reply()

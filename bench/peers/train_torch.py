@@ -227,7 +227,8 @@ def main():
         json.dumps(
             {
                 "framework": f"pytorch {torch.__version__}" + (", compiled" if a.compile else "")
-                + (f", {'FSDP2' if a.fsdp else 'DDP'} on {ranks}" if ranks > 1 else "") + (", profiled" if a.profile else ""),
+                + (f", {'FSDP2' if a.fsdp else 'DDP'} on {ranks}" if ranks > 1 else "")
+                + (", profiled" if a.profile else ""),
                 "device": torch.cuda.get_device_name() if gpu else "cpu",
                 "dtype": "bf16 autocast" if a.bf16 else "f32",
                 "first_step_s": round(first, 3),

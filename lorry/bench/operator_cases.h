@@ -1,6 +1,7 @@
 #pragma once
 
-// The cases of the suite `operators`. bench/peers/operators_torch.py makes the same calls in PyTorch, by the same names.
+// The cases of the suite `operators`. bench/peers/operators_torch.py makes the same calls in PyTorch, by the same
+// names.
 
 #include <functional>
 #include <string>

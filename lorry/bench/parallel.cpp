@@ -64,8 +64,8 @@ constexpr Case kCases[] = {
      }},
 };
 
-/// The time of a call, of the slowest rank: every rank makes the same number of calls. The time of submission is that of
-/// the first call of a sample, which never waits for room in the GPU's queue.
+/// The time of a call, of the slowest rank: every rank makes the same number of calls. The time of submission is that
+/// of the first call of a sample, which never waits for room in the GPU's queue.
 profile::BenchmarkResult measure(const ProcessGroup& group, const std::function<void()>& call, int64_t calls,
                                  Device device) {
   const auto slowest = [&](double us) {

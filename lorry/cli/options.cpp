@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 #include <sstream>
 
 #include <CLI/CLI.hpp>
@@ -157,8 +158,7 @@ std::vector<CLI::Option*> add_optimizer_settings(CLI::App& app, TrainSettings& s
   };
 }
 
-/// Options that determine the numbers of a run. A resumed run takes them from its checkpoint, and they cannot be given
-/// again.
+/// Options that determine the numbers of a run; a resumed run takes them from its checkpoint.
 std::vector<CLI::Option*> add_settings(CLI::App& app, TrainOptions& o) {
   TrainSettings& s = o.settings;
   std::vector<CLI::Option*> settings = {
@@ -420,20 +420,18 @@ void add_bench(CLI::App& app, BenchOptions& o) {
       ->type_name("TEXT");
   app.add_option("--plot", o.plot, "Draw the medians into FILE, with gnuplot; - is standard output")
       ->type_name("FILE.svg");
-  const std::vector<CLI::Option*> for_operators = {
-      app.add_flag("--rounds", o.rounds,
-                   "operators: measure the cases that standard input names, one a line, each for a tenth of a second")};
+  std::map<std::string, std::vector<CLI::Option*>> own;  // options of one suite
+  own["operators"] = {app.add_flag("--rounds", o.rounds, "operators: measure cases named on standard input")};
   bench::OptimMemoryOptions& m = o.optim_memory;
-  std::vector<CLI::Option*> for_optim = add_optimizer_memory(app, m.states, m.masters, m.placement, "optim, AdamW: ");
-  for_optim.push_back(
+  own["optim"] = add_optimizer_memory(app, m.states, m.masters, m.placement, "optim, AdamW: ");
+  own["optim"].push_back(
       app.add_option("--memory-budget", m.memory_budget, "optim: bytes that loop and foreach may take while they step")
           ->check(whole(1))
           ->type_name("BYTES"));
-  for_optim.push_back(app.add_flag("--report", m.report,
-                                   "optim: a table of every execution, type of states and placement over one model"));
-  for_optim.push_back(app.add_option("--model", m.model, "optim: the model of --report")->type_name("NAME"));
-  const std::vector<CLI::Option*> for_replay = add_replay(app, o.replay), for_parallel = add_parallel(app, o.parallel);
-  app.callback([&app, &o, for_optim, for_replay, for_parallel, for_operators] {
+  own["optim"].push_back(app.add_flag("--report", m.report, "optim: a table of executions, states and placements"));
+  own["optim"].push_back(app.add_option("--model", m.model, "optim: the model of --report")->type_name("NAME"));
+  own["replay"] = add_replay(app, o.replay), own["parallel"] = add_parallel(app, o.parallel);
+  app.callback([&app, &o, own] {
     if (o.suites.empty() && o.compare.empty()) throw CLI::RequiredError("suite");
     for (const char* measured : {"suite", "--plot", "--report"})
       if (app.count("--compare") && app.count(measured)) throw CLI::ExcludesError("--compare", measured);
@@ -441,11 +439,8 @@ void add_bench(CLI::App& app, BenchOptions& o) {
     if (app.count("--policy") && app.count("--execution")) throw CLI::ExcludesError("--policy", "--execution");
     if (o.plot == "-" && app.get_option("--json")->as<std::string>() == "-")
       throw CLI::ValidationError("--plot", "and --json cannot both be -; expected a file for one of them");
-    for (const auto& [suite, options] : {std::pair("optim", &for_optim),
-                                         {"replay", &for_replay},
-                                         {"parallel", &for_parallel},
-                                         {"operators", &for_operators}})
-      for (const CLI::Option* option : *options)
+    for (const auto& [suite, options] : own)
+      for (const CLI::Option* option : options)
         if (const bool both = option->get_name() == "--execution" && o.suites == std::vector<std::string>{"generate"};
             option->count() && !both && o.suites != std::vector<std::string>{suite})
           throw CLI::ValidationError(option->get_name(), fmt::format("is for `bench {}` alone", suite));

@@ -1,6 +1,8 @@
 target_sources(lorry_kernels PRIVATE
   cpu/indexing/indexing.cpp
-  cpu/indexing/put.cpp)
+  cpu/indexing/nonzero.cpp
+  cpu/indexing/put.cpp
+  cpu/indexing/take.cpp)
 lorry_cuda(kernels
   cuda/indexing/indexing.cpp
   cuda/indexing/nonzero.cu

@@ -89,6 +89,10 @@ struct IndexingKernels {
   void (*repeat_positions)(const Array& out, const Array& counts, Stream stream);
   /// Whether put() with so many indices supports PutArgs::rounds_once. Null: never.
   bool (*put_rounds_once)(int64_t indices) = nullptr;
+  /// take() that checks each index as it reads it, instead of after `check`. False: the elements of `out` are
+  /// undefined, and `check` says whether an index lies outside [low, args.size); low is 0 or -args.size. Null: there
+  /// is only take().
+  bool (*take_checked)(const TakeArgs& args, int64_t low, Stream stream) = nullptr;
 };
 
 }  // namespace lorry::kernels

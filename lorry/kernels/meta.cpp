@@ -54,9 +54,15 @@ constexpr PointwiseKernels kPointwise = [] {
   kernels.has_zero = [](const Array&, Stream) { return false; };
   return kernels;
 }();
+constexpr CopyKernels kCopy = [] {
+  CopyKernels kernels = filled<CopyKernels, NoKernel>();
+  kernels.join = nullptr;
+  return kernels;
+}();
 constexpr IndexingKernels kIndexing = [] {
   IndexingKernels kernels = filled<IndexingKernels, NoKernel>();
   kernels.check = [](const Array&, int64_t, int64_t, Stream) { return OutOfRange{}; };
+  kernels.take_checked = nullptr;
   kernels.put_rounds_once = nullptr;
   return kernels;
 }();
@@ -107,7 +113,7 @@ constexpr OptimKernels kOptim = [] {
 
 constexpr Backend kTable{
     .attention = &kFilled<AttentionKernels>,
-    .copy = &kFilled<CopyKernels>,
+    .copy = &kCopy,
     .creation = &kFilled<CreationKernels>,
     .foreach = &kFilled<ForeachKernels>,
     .fused = &kFused,

@@ -2,6 +2,8 @@
 
 // Kernels that compute each element independently: operators, copies and fills, values computed from positions.
 
+#include <span>
+
 #include "lorry/device/stream.h"
 #include "lorry/formula/pointwise.h"
 #include "lorry/kernels/common/array.h"
@@ -46,6 +48,9 @@ struct CopyKernels {
   void (*copy)(const Array& to, const Array& from, Stream stream);
   /// Sets every element of `to` to the number at `value`, of type `dtype`, in host memory.
   void (*fill)(const Array& to, const void* value, DType dtype, Stream stream);
+  /// Joins matrices along their rows: row r of `to` is row r of from[0], of from[1] and so on. All have one element
+  /// type and as many rows; elements of a row are adjacent. Null: the matrices are copied one by one.
+  void (*join)(const Array& to, std::span<const Array> from, Stream stream) = nullptr;
 };
 
 // ---- creation -------------------------------------------------------------------------------------------------------

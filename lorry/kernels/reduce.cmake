@@ -1,6 +1,7 @@
 target_sources(lorry_kernels PRIVATE
   cpu/reduce/reduce.cpp
-  cpu/reduce/scan.cpp)
+  cpu/reduce/scan.cpp
+  cpu/reduce/scan_loops.cpp)
 lorry_cuda(kernels
   cuda/reduce/reduce.cu
   cuda/reduce/reduce_extremum.cu

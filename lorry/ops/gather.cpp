@@ -35,6 +35,14 @@ void check(const Tensor& index, int64_t low, int64_t size, int64_t dim) {
                     size, IndexRange{low, size});
 }
 
+void check_and_take(const kernels::TakeArgs& args, const Tensor& index, int64_t low, int64_t dim) {
+  const kernels::IndexingKernels& kernels = *backend(index).indexing;
+  const Stream stream = current_stream(index.device());
+  if (kernels.take_checked != nullptr && kernels.take_checked(args, low, stream)) return;
+  check(index, low, args.size, dim);
+  kernels.take(args, stream);
+}
+
 Tensor apart(const Tensor& source, const Tensor& target) {
   if (source.numel() == 0 || !spans_overlap(source.data_ptr(), source.layout(), size_of(source.dtype()),
                                             target.data_ptr(), target.layout(), size_of(target.dtype())))
@@ -170,14 +178,13 @@ Tensor take(const Tensor& x, int d, const Tensor& index, const Tensor& at_in, ke
         if (out.numel() == 0) return out;
         const Tensor from = at_least_1d(x), at = at_least_1d(at_in), to = at_least_1d(out);
         const int64_t size = from.layout().sizes[d];
-        check(at, negative == kernels::Negative::wraps ? -size : 0, size, d);
-        backend(x).indexing->take({.out = array(to),
-                                   .source = restrided(from, with_sizes(from.layout(), at.sizes(), d)),
-                                   .index = array(at),
-                                   .size = size,
-                                   .step = from.layout().strides[d],
-                                   .negative = negative},
-                                  current_stream(x.device()));
+        check_and_take({.out = array(to),
+                        .source = restrided(from, with_sizes(from.layout(), at.sizes(), d)),
+                        .index = array(at),
+                        .size = size,
+                        .step = from.layout().strides[d],
+                        .negative = negative},
+                       at, negative == kernels::Negative::wraps ? -size : 0, d);
         return out;
       },
       static_cast<int64_t>(d));

@@ -224,7 +224,11 @@ Tensor masked_select(const Tensor& x, const Tensor& mask) {
   require_defined(mask, "mask");
   require<DTypeError>(mask.dtype() == kBool, "mask is not boolean; got {}", mask);
   const Dims common = broadcast(x.sizes(), mask.sizes());
-  const Tensor from = expand(x, common), chosen = expand(mask, common);
+  Tensor from = expand(x, common), chosen = expand(mask, common);
+  if (from.dim() > 1 && from.is_contiguous()) {  // one coordinate for each element is enough
+    from = ravel(from);
+    chosen = ravel(chosen);
+  }
   return common.empty() ? index(unsqueeze(from, 0), where(chosen)) : index(from, where(chosen));
 }
 

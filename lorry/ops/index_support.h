@@ -15,6 +15,9 @@ Tensor positions(const Tensor& index);
 /// written by then.
 void check(const Tensor& index, int64_t low, int64_t size, int64_t dim);
 
+/// check() of the index and take(), in one pass if the device can. `args.index` walks what the caller gave as `index`.
+void check_and_take(const kernels::TakeArgs& args, const Tensor& index, int64_t low, int64_t dim);
+
 /// The tensor to read from while `target` is written: a copy when their memory overlaps.
 Tensor apart(const Tensor& source, const Tensor& target);
 

@@ -1,5 +1,8 @@
 #include "lorry/ops/joining.h"
 
+#include <algorithm>
+#include <optional>
+
 #include "lorry/ops/array.h"
 #include "lorry/ops/creation.h"
 #include "lorry/ops/dispatch/door.h"
@@ -13,6 +16,38 @@ namespace {
 
 void copy_into(const Tensor& to, const Tensor& from) {
   backend(to).copy->copy(array(to), array(from), current_stream(to.device()));
+}
+
+/// The product of the sizes of dimensions [first, last).
+int64_t product(const Dims& sizes, int first, int last) {
+  int64_t n = 1;
+  for (int d = first; d < last; ++d) n *= sizes[d];
+  return n;
+}
+
+/// x as a matrix whose rows are the elements along dimension d and those after it, if x's memory is one.
+std::optional<kernels::Array> as_matrix(const Tensor& x, int d) {
+  const int64_t rows = product(x.sizes(), 0, d), width = x.numel() / rows;
+  kernels::Array matrix = array(x);
+  if (!view_as(x.layout(), {rows, width}, matrix.layout)) return {};
+  if (width > 1 && matrix.stride(1) != 1) return {};
+  return matrix;
+}
+
+/// Writes the result of cat in one call, if the device can and the tensors' memory allows it.
+bool join(const Tensor& out, std::span<const Tensor> tensors, int d) {
+  const kernels::CopyKernels& kernels = *backend(out).copy;
+  if (kernels.join == nullptr || out.numel() == 0) return false;
+  std::vector<kernels::Array> parts;
+  for (const Tensor& x : tensors) {
+    if (x.numel() == 0) continue;
+    if (x.dtype() != out.dtype()) return false;
+    const std::optional<kernels::Array> matrix = as_matrix(x, d);
+    if (!matrix) return false;
+    parts.push_back(*matrix);
+  }
+  kernels.join(*as_matrix(out, d), parts, current_stream(out.device()));
+  return true;
 }
 
 /// PyTorch's old rule: a vector without elements joins with anything.
@@ -51,6 +86,7 @@ Tensor cat(std::span<const Tensor> tensors, int64_t dim) {
       Op::cat, tensors,
       [&] {
         const Tensor out = empty(sizes, {dtype, first.device()});
+        if (join(out, tensors, d)) return out;
         int64_t at = 0;
         for (const Tensor& x : tensors) {
           if (ignored(x)) continue;
@@ -167,21 +203,31 @@ Tensor roll(const Tensor& x, const Dims& shifts, const Dims& dims) {
 
 namespace {
 
-/// A copy of x with dimension d repeated: whole (`inside` false: abab) or element by element (true: aabb).
-Tensor repeated(const Tensor& x, int d, int64_t times, bool inside) {
+/// `sizes` with dimension d repeated. Throws ValueError for a negative number, ShapeError for too many elements.
+Dims repeated_sizes(Dims sizes, int d, int64_t times) {
   require<ValueError>(times >= 0, "negative number of repeats; got {}", times);
-  Dims sizes = x.sizes();
-  int64_t outer = 1, inner = 1;
-  for (int i = 0; i < sizes.size(); ++i) (i < d ? outer : inner) *= sizes[i];
-  if (inside) {
-    outer *= sizes[d];
-    inner = sizes[d] == 0 ? 0 : inner / sizes[d];
-  }
   checked_numel({std::max<int64_t>(sizes[d], 1), times});
   sizes[d] *= times;
   checked_numel(sizes);
-  // Three dimensions suffice, so that a tensor of rank 8 can be repeated too.
-  return reshape_result(expand(reshape(x, {outer, 1, inner}), {outer, times, inner}).clone(), sizes);
+  return sizes;
+}
+
+/// A copy of x in which each of `dims` (ascending) is repeated as a whole.
+Tensor repeated(const Tensor& x, std::span<const int> dims, const Dims& repeats) {
+  Dims sizes = x.sizes(), view = {product(sizes, 0, dims[0])};
+  for (size_t i = 0; i < dims.size(); ++i) {
+    view.push_back(1);
+    view.push_back(product(sizes, dims[i], i + 1 < dims.size() ? dims[i + 1] : sizes.size()));
+  }
+  Tensor out = reshape(x, view);
+  // One by one and from the last to the first, so that gradients are summed over one dimension after the other.
+  for (int i = static_cast<int>(dims.size()) - 1; i >= 0; --i) {
+    const int d = dims[static_cast<size_t>(i)];
+    view[2 * i + 1] = repeats[d];
+    sizes[d] *= repeats[d];
+    out = expand(out, view);
+  }
+  return reshape_result(out.clone(), sizes);
 }
 
 }  // namespace
@@ -193,14 +239,21 @@ Tensor repeat(const Tensor& x, const Dims& repeats) {
   Dims sizes = Dims::filled(repeats.size(), 1);
   for (int i = 0; i < x.layout().rank; ++i) sizes[repeats.size() - x.layout().rank + i] = x.layout().sizes[i];
   Tensor out = reshape(x, sizes);
-  bool copied = false;
-  // From the last dimension to the first, so that early copies are the small ones.
+  std::vector<int> dims;  // what is repeated
   for (int d = repeats.size() - 1; d >= 0; --d) {
     if (repeats[d] == 1) continue;
-    out = repeated(out, d, repeats[d], false);
-    copied = true;
+    sizes = repeated_sizes(sizes, d, repeats[d]);
+    dims.insert(dims.begin(), d);
   }
-  return copied ? out : out.clone();
+  if (dims.empty()) return out.clone();
+  // Each takes two dimensions of the copy, which has at most 8. The last come first: early copies are the small ones.
+  constexpr size_t kAtOnce = 3;
+  for (size_t left = dims.size(); left > 0;) {
+    const size_t count = std::min(left, kAtOnce);
+    left -= count;
+    out = repeated(out, std::span<const int>(dims).subspan(left, count), repeats);
+  }
+  return out;
 }
 
 Tensor tile(const Tensor& x, const Dims& repeats) {
@@ -215,7 +268,12 @@ Tensor repeat_interleave(const Tensor& x, int64_t repeats, std::optional<int64_t
   const Running running("repeat_interleave");
   require_defined(x, "x");
   if (!dim || x.dim() == 0) return repeat_interleave(ravel(x), repeats, 0);
-  return repeated(x, wrap_dim(*dim, x.layout().rank), repeats, true);
+  const int d = wrap_dim(*dim, x.layout().rank);
+  const Dims& sizes = x.sizes();
+  const Dims result = repeated_sizes(sizes, d, repeats);
+  // Three dimensions suffice, so that a tensor of rank 8 can be repeated too.
+  const int64_t outer = product(sizes, 0, d + 1), inner = product(sizes, d + 1, sizes.size());
+  return reshape_result(expand(reshape(x, {outer, 1, inner}), {outer, repeats, inner}).clone(), result);
 }
 
 Tensor repeat_interleave(const Tensor& x, const Tensor& repeats, std::optional<int64_t> dim) {

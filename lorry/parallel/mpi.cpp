@@ -211,9 +211,9 @@ class Engine {
       done_.notify_all();
     }
   }
-  /// Waits for the requests; false once a rank has failed. Polls as long as there is something to do: an exchange within
-  /// one machine takes microseconds, or moves data in each poll, and one that waits for other ranks leaves them the
-  /// processor.
+  /// Waits for the requests; false once a rank has failed. Polls as long as there is something to do: an exchange
+  /// within one machine takes microseconds, or moves data in each poll, and one that waits for other ranks leaves them
+  /// the processor.
   static bool finish(Task& task, const std::atomic<bool>& failed) {
     if (task.requests.empty()) return true;
     constexpr std::chrono::microseconds kMovesData{3};  // a poll that takes longer than this

@@ -112,10 +112,20 @@ TEST(RandomKernels, dropout_keeps_where_its_mask_says_and_scales) {
   for (size_t i = 0; i < x.size(); ++i) ASSERT_EQ(out[i], mask[i] ? x[i] * 1.25f : 0.0f);
 }
 
+TEST(RandomKernels, a_permutation_sorts_the_numbers_by_their_64_bit_words) {
+  for (const int64_t n : {0, 1, 2, 3, 63, 64, 65, 511, 512, 513, 1000, 10007, 70001}) {
+    std::vector<int64_t> permuted(static_cast<size_t>(n)), order(permuted.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::ranges::sort(order, {}, [](int64_t i) { return std::pair(word64(i), i); });
+    random().permutation(array(permuted), kKey, {});
+    expect_same_bits(permuted, order);
+  }
+}
+
 TEST(RandomKernels, the_number_of_threads_changes_no_bit) {
   const int before = lorry::cpu::threads();
   std::vector<float> reference(200'003);
-  std::vector<int64_t> order(50'001);
+  std::vector<int64_t> order(150'001);
   for (const int threads : {1, 2, 3, 7}) {
     lorry::cpu::set_threads(threads);
     std::vector<float> again(reference.size());

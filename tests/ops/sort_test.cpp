@@ -98,6 +98,34 @@ TEST(sort, topk_gives_the_first_k_of_the_stable_order) {
       }
 }
 
+/// Numbers of very different size, many of them equal: the keys of a line differ in all their bits.
+Tensor wide_sample(const Dims& sizes, DType dtype) {
+  const Tensor x = with_nans(sample(sizes, dtype, 41, Memory::contiguous, 1000));
+  if (dtype == kI64)
+    for (int64_t i = 0; i < x.numel(); i += 11) set_element(x, i, i % 2 ? -0x1p63 : 0x1p62 + 0x1p20 * (i % 3));
+  if (dtype == kF64) x.narrow(1, 0, sizes[1] / 2).mul_(0x1p-50).add_(1);
+  return x;
+}
+
+TEST(sort, lines_of_every_length_follow_the_stable_order_whatever_their_keys_are) {
+  for (const int64_t n : {63, 64, 65, 127, 1023, 4099, 70001})
+    for (const DType dtype : {kF32, kF64, kI64, kI32, kBF16, kU8, kBool})
+      for (const bool descending : {false, true}) {
+        const Tensor x = wide_sample({2, n}, dtype);
+        auto [values, indices] = x.sort(1, descending);
+        for (int64_t line = 0; line < 2; ++line) {
+          const std::vector<int64_t> order = order_of(x, 1, line, descending);
+          ASSERT_EQ(indices.select(0, line).to_vector<int64_t>(), order) << n << " of " << dtype;
+        }
+        EXPECT_TRUE(same_bits(values, x.gather(1, indices)));
+        for (const int64_t k : {int64_t{1}, n / 70 + 1, n / 20, n / 2, n - 1}) {
+          auto [top, at] = x.topk(k, 1, descending);
+          EXPECT_TRUE(same_bits(top, values.narrow(1, 0, k))) << k << " of " << n << " of " << dtype;
+          EXPECT_TRUE(same_bits(at, indices.narrow(1, 0, k))) << k << " of " << n << " of " << dtype;
+        }
+      }
+}
+
 TEST(sort, kthvalue_and_median_agree_with_the_sorted_line) {
   const Tensor x = sample({5, 8, 3}, kF32, 23);
   for (int64_t dim = 0; dim < 3; ++dim) {
@@ -166,7 +194,14 @@ TEST(sort, results_do_not_depend_on_the_number_of_threads) {
   expect_same_for_all_thread_counts([&] {
     auto [values, indices] = x.sort(1, true);
     auto [top, at] = x.topk(11, 0);
-    return std::vector<Tensor>{values, indices, top, at};
+    const Tensor line = x.reshape({-1});
+    auto [sorted, order] = line.sort();
+    auto [few, few_at] = line.topk(20);
+    auto [half, half_at] = line.topk(line.numel() / 2);
+    const Unique groups = unique(line, true, true, true);
+    return std::vector<Tensor>{values,       indices, top,  at,      sorted,        order,
+                               few,          few_at,  half, half_at, groups.values, groups.inverse,
+                               groups.counts};
   });
 }
 

@@ -69,7 +69,10 @@ Grads rms_norm_gradient(const Call& c, const Grads& g) {
   return grads;
 }
 
-Grads dropout_gradient(const Call& c, const Grads& g) { return {g[0].mul(c.attribute<double>(1)).mul(c.output(1))}; }
+Grads dropout_gradient(const Call& c, const Grads& g) {
+  const Tensor scaled = g[0].mul(c.attribute<double>(1)), chosen = c.output(1);
+  return {grad_enabled() ? scaled.mul(chosen) : scaled.mul_(chosen)};
+}
 
 constexpr Rule kRules[] = {
     {Op::softmax, kOutput0, softmax_gradient},

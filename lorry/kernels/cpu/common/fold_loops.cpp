@@ -45,9 +45,38 @@ HWY_INLINE V fold_vectors(D, V a, V b) {
 template <Fold kFold, class C>
 inline constexpr bool kScalar = std::is_integral_v<C>&& kFold == Fold::prod;
 
+template <class C>
+inline constexpr int64_t kFoldLanes = 256 / sizeof(C);
+
+/// The fold of load(d, i) for the n elements of a block of at most 16 * kFoldLanes. load_rest(d, i): with n - i
+/// elements left, fewer than a vector, and the identity in the other lanes.
+template <Fold kFold, class C, class Load, class LoadRest>
+HWY_INLINE C fold_block(int64_t n, Load load, LoadRest load_rest) {
+  constexpr int64_t kLanes = kFoldLanes<C>;
+  const hn::ScalableTag<C> d;
+  constexpr int kN = hn::MaxLanes(d), kVectors = kLanes / kN;
+  hn::Vec<decltype(d)> acc[kVectors];
+#pragma GCC unroll 16
+  for (int v = 0; v < kVectors; ++v) acc[v] = hn::Set(d, fold_identity<C>(kFold));
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+#pragma GCC unroll 16
+    for (int v = 0; v < kVectors; ++v) acc[v] = fold_vectors<kFold>(d, acc[v], load(d, i + v * kN));
+  }
+#pragma GCC unroll 16
+  for (int v = 0; v < kVectors; ++v, i += kN) {
+    if (i >= n) break;
+    acc[v] = fold_vectors<kFold>(d, acc[v], i + kN <= n ? load(d, i) : load_rest(d, i));
+  }
+#pragma GCC unroll 4
+  for (int half = kVectors / 2; half > 0; half /= 2)
+    for (int v = 0; v < half; ++v) acc[v] = fold_vectors<kFold>(d, acc[v], acc[v + half]);
+  return fold_lanes(d, acc[0], [](auto e, auto u, auto v) HWY_ATTR { return fold_vectors<kFold>(e, u, v); });
+}
+
 template <Fold kFold, class C>
 Total<C> row(const C* x, int64_t n) {
-  constexpr int64_t kLanes = 256 / sizeof(C), kBlock = 16 * kLanes, kShort = 16;
+  constexpr int64_t kBlock = 16 * kFoldLanes<C>, kShort = 16;
   constexpr Total<C> kIdentity = fold_identity<Total<C>>(kFold);
   Total<C> total = kIdentity;
   if (kScalar<kFold, C> || n <= kShort) {
@@ -55,32 +84,98 @@ Total<C> row(const C* x, int64_t n) {
     return total;
   }
   if constexpr (!kScalar<kFold, C>) {
-    const hn::ScalableTag<C> d;
-    constexpr int kN = hn::MaxLanes(d), kVectors = kLanes / kN;
-    for (int64_t begin = 0; begin < n; begin += kBlock) {
-      const int64_t end = std::min(n, begin + kBlock);
-      hn::Vec<decltype(d)> acc[kVectors];
-#pragma GCC unroll 16
-      for (int v = 0; v < kVectors; ++v) acc[v] = hn::Set(d, fold_identity<C>(kFold));
-      int64_t i = begin;
-      for (; i + kLanes <= end; i += kLanes) {
-#pragma GCC unroll 16
-        for (int v = 0; v < kVectors; ++v) acc[v] = fold_vectors<kFold>(d, acc[v], hn::LoadU(d, x + i + v * kN));
-      }
-      if (i < end) {
-        alignas(64) C rest[kLanes];
-        std::fill(std::copy(x + i, x + end, rest), rest + kLanes, fold_identity<C>(kFold));
-#pragma GCC unroll 16
-        for (int v = 0; v < kVectors; ++v) acc[v] = fold_vectors<kFold>(d, acc[v], hn::Load(d, rest + v * kN));
-      }
-#pragma GCC unroll 4
-      for (int half = kVectors / 2; half > 0; half /= 2)
-        for (int v = 0; v < half; ++v) acc[v] = fold_vectors<kFold>(d, acc[v], acc[v + half]);
-      total = fold_one<kFold, Total<C>>(
-          total, fold_lanes(d, acc[0], [](auto e, auto u, auto v) HWY_ATTR { return fold_vectors<kFold>(e, u, v); }));
+    for (; n > 0; x += kBlock, n -= kBlock) {
+      const int64_t length = std::min(n, kBlock);
+      const auto load = [=](auto d, int64_t i) HWY_ATTR { return hn::LoadU(d, x + i); };
+      const auto load_rest = [=](auto d, int64_t i)
+                                 HWY_ATTR { return load_first(d, x + i, length - i, fold_identity<C>(kFold)); };
+      total = fold_one<kFold, Total<C>>(total, fold_block<kFold, C>(length, load, load_rest));
     }
   }
   return total;
+}
+
+template <class D>
+HWY_INLINE hn::Vec<D> load_as(D d, const hn::TFromD<D>* from) {
+  return hn::LoadU(d, from);
+}
+template <class D>
+HWY_INLINE hn::Vec<D> load_as(D d, const BFloat16* from) {
+  const hn::Rebind<uint16_t, D> narrow;
+  const hn::Rebind<uint32_t, D> wide;
+  const auto bits = hn::PromoteTo(wide, hn::LoadU(narrow, reinterpret_cast<const uint16_t*>(from)));
+  return hn::BitCast(d, hn::ShiftLeft<16>(bits));
+}
+template <class D>
+HWY_INLINE hn::Vec<D> load_as(D d, const Float16* from) {
+  const hn::Rebind<hwy::float16_t, D> narrow;
+  return hn::PromoteTo(d, hn::LoadU(narrow, reinterpret_cast<const hwy::float16_t*>(from)));
+}
+
+template <Fold kFold, Map kMap, class S>
+auto block(const void* from) -> Total<Accumulate<S>> {
+  using C = Accumulate<S>;
+  constexpr int64_t kBlock = 16 * kFoldLanes<C>;
+  Total<C> total = fold_identity<Total<C>>(kFold);
+  const S* x = static_cast<const S*>(from);
+  for (int64_t begin = 0; begin < kFoldBlock; begin += kBlock, x += kBlock) {
+    const auto load = [=](auto d, int64_t i) HWY_ATTR {
+      const auto v = load_as(d, x + i);
+      if constexpr (kMap == Map::square) return hn::Mul(v, v);
+      if constexpr (kMap == Map::abs) return hn::IfThenElse(hn::Lt(v, hn::Zero(d)), hn::Neg(v), v);
+      return v;
+    };
+    total = fold_one<kFold, Total<C>>(total, fold_block<kFold, C>(std::min(kBlock, kFoldBlock), load, load));
+  }
+  return total;
+}
+
+/// The loops over blocks, where they read less than a conversion of the elements followed by a fold. 16-bit floats have
+/// none before AVX2, which widens them.
+template <Fold kFold, Map kMap>
+BlockFold block_from(DType dtype) {
+  constexpr bool kWidens = hn::MaxLanes(hn::ScalableTag<float>()) >= 8, kMaps = kMap != Map::none;
+  if (dtype == kF64 && kMaps) return block<kFold, kMap, double>;
+  if (dtype == kF32 && kMaps) return block<kFold, kMap, float>;
+  if constexpr (kWidens) {
+    if (dtype == kBF16) return block<kFold, kMap, BFloat16>;
+    if (dtype == kF16) return block<kFold, kMap, Float16>;
+  }
+  return nullptr;
+}
+
+BlockFold find_block(Fold fold, Map map, DType dtype) {
+  if (fold == Fold::sum && map == Map::square) return block_from<Fold::sum, Map::square>(dtype);
+  if (fold == Fold::sum && map == Map::abs) return block_from<Fold::sum, Map::abs>(dtype);
+  if (map != Map::none) return nullptr;
+  if (fold == Fold::sum) return block_from<Fold::sum, Map::none>(dtype);
+  if (fold == Fold::max) return block_from<Fold::max, Map::none>(dtype);
+  return fold == Fold::min ? block_from<Fold::min, Map::none>(dtype) : nullptr;
+}
+
+template <class C>
+void take(C* to, const C* x, int64_t stride, int64_t n) {
+  const hn::ScalableTag<C> d;
+  constexpr int64_t kN = hn::MaxLanes(d);
+  const auto at = row_starts(d, stride);
+  int64_t i = 0;
+  for (; i + kN <= n; i += kN) hn::StoreU(hn::GatherIndex(d, x + i * stride, at), d, to + i);
+  for (; i < n; ++i) to[i] = x[i * stride];
+}
+
+template <class C>
+int64_t find(const C* x, int64_t n, C value) {
+  const hn::ScalableTag<C> d;
+  constexpr int64_t kN = hn::MaxLanes(d);
+  const auto wanted = hn::Set(d, value);
+  int64_t i = 0;
+  for (; i + kN <= n; i += kN) {
+    const auto v = hn::LoadU(d, x + i);
+    const intptr_t first = hn::FindFirstTrue(d, hn::Or(hn::Eq(v, wanted), hn::Not(hn::Eq(v, v))));
+    if (first >= 0) return i + first;
+  }
+  while (i < n && x[i] != value && x[i] == x[i]) ++i;
+  return i;
 }
 
 template <Fold kFold, class C>
@@ -120,7 +215,7 @@ void column(C* acc, const C* x, int64_t stride, int64_t rows, int64_t n) {
 
 template <Fold kFold, class C>
 constexpr FoldLoops<C> loops() {
-  return {row<kFold, C>, column<kFold, C>};
+  return {row<kFold, C>, column<kFold, C>, take<C>, find<C>};
 }
 
 template <class C>
@@ -149,6 +244,9 @@ HWY_AFTER_NAMESPACE();
 namespace lorry::kernels::cpu {
 
 HWY_EXPORT(fold_table);
+HWY_EXPORT(find_block);
+
+BlockFold block_fold(Fold fold, Map map, DType dtype) { return HWY_DYNAMIC_DISPATCH(find_block)(fold, map, dtype); }
 
 template <class C>
 const FoldLoops<C>& fold_loops(Fold fold) {

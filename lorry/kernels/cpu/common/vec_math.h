@@ -1,9 +1,9 @@
 #pragma once
 
-// The elementary functions on Vec<float> and Vec<double>. Functions on which training spends its time (exp, expm1, log,
-// log1p, tanh, erf in f32) and simple ones are vector code; the others call <cmath> for each lane. Errors of the vector
-// code, against a long double oracle in tests/ops/pointwise_values_test.cpp, are at most 4 units in the last place.
-// Special values (NaN, infinities, signed zeros, subnormals) are treated as in C.
+// The elementary functions on Vec<float> and Vec<double>: vector code, but for erfc, and in f64 erf, pow, atan2 and
+// fmod, which call <cmath> for each lane. Errors of the vector code, against a long double oracle in
+// tests/ops/pointwise_values_test.cpp, are at most 4 units in the last place (pow in f32: 1); fmod is exact. Special
+// values (NaN, infinities, signed zeros, subnormals) are treated as in C.
 
 #include <hwy/contrib/math/math-inl.h>
 
@@ -50,6 +50,12 @@ LORRY_INLINE Vec<T> mad(Vec<T> a, Vec<T> b, Vec<T> c) {
   return Vec<T>(hn::MulAdd(a.raw, b.raw, c.raw));
 }
 
+/// c - a * b, in the same way.
+template <class T>
+LORRY_INLINE Vec<T> mad_negative(Vec<T> a, Vec<T> b, Vec<T> c) {
+  return Vec<T>(hn::NegMulAdd(a.raw, b.raw, c.raw));
+}
+
 /// Coefficients from the highest power down, by Horner's rule.
 template <class T, class... Cs>
 LORRY_INLINE Vec<T> polynomial(Vec<T> x, double highest, Cs... rest) {
@@ -67,17 +73,46 @@ LORRY_INLINE Vec<T> from_bits(U u) {
   return Vec<T>(hn::BitCast(typename Vec<T>::Tag(), u));
 }
 
-/// 2^n for an integer n with a normal result: n + bias is in the low bits and is shifted to the exponent.
+/// An integer n as it is and as the low bits of a larger number.
 template <class T>
-LORRY_INLINE Vec<T> power_of_two(Vec<T> n) {
-  using R = Real<T>;
-  return from_bits<T>(hn::ShiftLeft<R::kMantissa>(bits(n + Vec<T>(1.5 * R::kShift + R::kBias))));
+struct WholeNumber {
+  Vec<T> number, shifted;
+};
+/// x rounded to the nearest integer, ties to the even one; |x| < kShift / 4.
+template <class T>
+LORRY_INLINE WholeNumber<T> nearest(Vec<T> x) {
+  const Vec<T> shift(1.5 * Real<T>::kShift), shifted = x + shift;
+  return {shifted - shift, shifted};
 }
-/// x * 2^n in two multiplications, so that overflow and subnormals are correct.
+
+/// n, shifted to where a number has its exponent.
 template <class T>
-LORRY_INLINE Vec<T> scale(Vec<T> x, Vec<T> n) {
-  const Vec<T> half = round(n * Vec<T>(0.5));
-  return x * power_of_two(half) * power_of_two(n - half);
+LORRY_INLINE auto exponent_bits(WholeNumber<T> n) {
+  return hn::ShiftLeft<Real<T>::kMantissa>(bits(n.shifted));
+}
+/// 2^n, which must be normal.
+template <class T>
+LORRY_INLINE Vec<T> power_of_two(WholeNumber<T> n) {
+  return from_bits<T>(hn::Add(exponent_bits(n), bits(Vec<T>(1))));
+}
+/// x * 2^n, for x and a result that are normal.
+template <class T>
+LORRY_INLINE Vec<T> scale_normal(Vec<T> x, WholeNumber<T> n) {
+  return from_bits<T>(hn::Add(bits(x), exponent_bits(n)));
+}
+/// x * 2^n, rounded once where it is subnormal.
+template <class T>
+LORRY_INLINE Vec<T> scale(Vec<T> x, WholeNumber<T> n) {
+#if HWY_TARGET == HWY_AVX3
+  if constexpr (std::same_as<T, float>)
+    return Vec<T>(hn::VFromD<typename Vec<T>::Tag>{_mm512_scalef_ps(x.raw.raw, n.number.raw.raw)});
+  else
+    return Vec<T>(hn::VFromD<typename Vec<T>::Tag>{_mm512_scalef_pd(x.raw.raw, n.number.raw.raw)});
+#else
+  // In two multiplications, because 2^n itself may be no normal number.
+  const WholeNumber<T> half = nearest(n.number * Vec<T>(0.5)), rest = nearest(n.number - half.number);
+  return x * power_of_two(half) * power_of_two(rest);
+#endif
 }
 
 /// exp(r) - 1 for |r| <= ln(2) / 2. Coefficients: Highway's, minimax for f32 and f64.
@@ -98,15 +133,32 @@ LORRY_INLINE Vec<double> expm1_near_0(Vec<double> r) {
 
 /// x = n ln(2) + r with |r| <= ln(2) / 2.
 template <class T>
-LORRY_INLINE void reduce_exp(Vec<T> x, Vec<T>& n, Vec<T>& r) {
-  n = round(x * Vec<T>(1.44269504088896340736));
-  r = mad(-n, Vec<T>(Real<T>::kLn2Low), mad(-n, Vec<T>(Real<T>::kLn2High), x));
+LORRY_INLINE WholeNumber<T> reduce_exp(Vec<T> x, Vec<T>& r) {
+  const WholeNumber<T> n = nearest(x * Vec<T>(1.44269504088896340736));
+  r = mad_negative(n.number, Vec<T>(Real<T>::kLn2Low), mad_negative(n.number, Vec<T>(Real<T>::kLn2High), x));
+  return n;
 }
 
+/// The smaller and the larger of x and a bound; NaN where x is NaN.
+template <class T>
+LORRY_INLINE Vec<T> at_most(Vec<T> x, double bound) {
+#if defined(__x86_64__)
+  return Vec<T>(hn::Min(Vec<T>(bound).raw, x.raw));  // the second operand where either is NaN
+#else
+  return select(x > Vec<T>(bound), Vec<T>(bound), x);
+#endif
+}
+template <class T>
+LORRY_INLINE Vec<T> at_least(Vec<T> x, double bound) {
+#if defined(__x86_64__)
+  return Vec<T>(hn::Max(Vec<T>(bound).raw, x.raw));
+#else
+  return select(x < Vec<T>(bound), Vec<T>(bound), x);
+#endif
+}
 template <class T>
 LORRY_INLINE Vec<T> clamp(Vec<T> x, double low, double high) {
-  const Vec<T> a = select(x < Vec<T>(low), Vec<T>(low), x);
-  return select(a > Vec<T>(high), Vec<T>(high), a);
+  return at_most(at_least(x, low), high);
 }
 
 /// log(m) for the mantissa m in [sqrt(1/2), sqrt(2)), less f = m - 1: the part that needs fewer bits. FreeBSD's
@@ -125,30 +177,50 @@ LORRY_INLINE Vec<T> log_tail(Vec<T> f) {
   return s * (half_square + r) - half_square;
 }
 
-/// x = 2^e (1 + f) with 1 + f in [sqrt(1/2), sqrt(2)), for positive finite x.
+/// Whether any lane is subnormal, zero, negative, infinite or NaN.
 template <class T>
-LORRY_INLINE void split(Vec<T> x, Vec<T>& e, Vec<T>& f) {
+LORRY_INLINE bool any_unusual(Vec<T> x) {
+  return any(!((x >= Vec<T>(std::numeric_limits<T>::min())) & (x <= Vec<T>(std::numeric_limits<T>::max()))));
+}
+
+/// x = 2^e (1 + f) with 1 + f in [sqrt(1/2), sqrt(2)), for positive finite x. If not `is_unusual`, they are normal.
+template <class T>
+LORRY_INLINE void split(Vec<T> x, bool is_unusual, Vec<T>& e, Vec<T>& f) {
   using R = Real<T>;
   using U = typename R::Bits;
   const hn::RebindToUnsigned<typename Vec<T>::Tag> du;
-  const Mask<T> subnormal = x < Vec<T>(std::numeric_limits<T>::min());
-  x = select(subnormal, x * Vec<T>(R::kShift * 4), x);
+  Vec<T> offset(R::kShift + R::kBias);
+  if (is_unusual) [[unlikely]] {
+    const Mask<T> subnormal = x < Vec<T>(std::numeric_limits<T>::min());
+    x = select(subnormal, x * Vec<T>(R::kShift * 4), x);
+    offset = select(subnormal, Vec<T>(R::kShift + R::kBias + R::kMantissa + 2), offset);
+  }
   constexpr U kOne = U{R::kBias} << R::kMantissa;
   const auto shifted = hn::Add(bits(x), hn::Set(du, static_cast<U>(kOne - R::kRootHalf)));
   // The exponent, converted to a number by putting it into the low bits of 2^mantissa.
   const auto exponent = hn::Or(hn::ShiftRight<R::kMantissa>(shifted), bits(Vec<T>(R::kShift)));
-  e = from_bits<T>(exponent) -
-      select(subnormal, Vec<T>(R::kShift + R::kBias + R::kMantissa + 2), Vec<T>(R::kShift + R::kBias));
+  e = from_bits<T>(exponent) - offset;
   const auto mantissa = hn::And(shifted, hn::Set(du, static_cast<U>((U{1} << R::kMantissa) - 1)));
   f = from_bits<T>(hn::Add(mantissa, hn::Set(du, R::kRootHalf))) - Vec<T>(1);
 }
 
-/// The logarithm of an x outside (0, inf).
+/// The logarithm of an x outside (0, inf), if any is_unusual.
 template <class T>
-LORRY_INLINE Vec<T> log_limits(Vec<T> x, Vec<T> inside) {
+LORRY_INLINE Vec<T> log_limits(Vec<T> x, bool is_unusual, Vec<T> inside) {
+  if (!is_unusual) [[likely]]
+    return inside;
   const Vec<T> at_zero = select(x == Vec<T>(0), Vec<T>(-INFINITY), Vec<T>(NAN));
   const Vec<T> above = select(x == Vec<T>(INFINITY), x, inside);
   return select(x > Vec<T>(0), above, select(x != x, x, at_zero));
+}
+
+template <class T>
+LORRY_INLINE Mask<T> finite(Vec<T> x) {
+  return abs(x) < Vec<T>(INFINITY);
+}
+template <class T>
+LORRY_INLINE Mask<T> finite_and_not_zero(Vec<T> x) {
+  return finite(x) & (abs(x) > Vec<T>(0));
 }
 
 /// Arguments for which the argument reduction of the vector sin and cos is not exact enough: large ones, infinities and
@@ -158,61 +230,121 @@ LORRY_INLINE Mask<T> beyond_reduction(Vec<T> x) {
   return !(abs(x) < Vec<T>(30000));
 }
 
-/// `fast`, with `exact(x)` in the lanes of `mask`. Each lane is selected by its own value, never by its neighbours'.
-template <class T, class F>
-LORRY_INLINE Vec<T> with_exact_lanes(Mask<T> mask, Vec<T> fast, F exact, Vec<T> x) {
+/// `fast`, with exact(x...) in the lanes of `mask`. Each lane is selected by its own value, never by its neighbours'.
+template <class T, class F, class... Vs>
+LORRY_INLINE Vec<T> with_exact_lanes(Mask<T> mask, Vec<T> fast, F exact, Vs... x) {
   if (any(mask)) [[unlikely]]
-    return select(mask, lanewise<T>(exact, select(mask, x, Vec<T>(0))), fast);
+    return select(mask, lanewise<T>(exact, select(mask, x, Vec<T>(0))...), fast);
   return fast;
+}
+
+/// f of the two halves of x..., computed in f64 and rounded.
+template <class F, class... Vs>
+LORRY_INLINE Vec<float> in_double(F f, Vs... x) {
+  const Vec<double>::Tag wide;
+  const hn::Half<Vec<float>::Tag> narrow;
+  const Vec<double> low = f(Vec<double>(hn::PromoteTo(wide, hn::LowerHalf(narrow, x.raw)))...),
+                    high = f(Vec<double>(hn::PromoteTo(wide, hn::UpperHalf(narrow, x.raw)))...);
+  return Vec<float>(hn::Combine(Vec<float>::Tag(), hn::DemoteTo(narrow, high.raw), hn::DemoteTo(narrow, low.raw)));
+}
+
+/// tan(y) for |y| <= pi / 8, minimax.
+LORRY_INLINE Vec<float> tan_near_0(Vec<float> y) {
+  const Vec<float> z = y * y;
+  const Vec<float> p = polynomial(z, 0.0107126902542339865, 0.0215431612284262584, 0.0539938936059893441,
+                                  0.133332460610233136, 0.333333342944970672);
+  return mad(p, z * y, y);
+}
+LORRY_INLINE Vec<double> tan_near_0(Vec<double> y) {
+  const Vec<double> z = y * y;
+  const Vec<double> p =
+      polynomial(z, 0.000137692620266843908, 0.000223268197636219416, 0.000593397814177773582, 0.00145539621407638793,
+                 0.00359216428881054997, 0.00886323361972408862, 0.0218694885982618751, 0.0539682539670955015,
+                 0.133333333333344021, 0.333333333333333299);
+  return mad(p, z * y, y);
+}
+
+/// pi / 2 in three parts: each is the rest, rounded to T.
+template <class T>
+inline constexpr double kHalfPi[3] = {};
+template <>
+inline constexpr double kHalfPi<float>[3] = {0x1.921fb6p+0, -0x1.777a5cp-25, -0x1.ee59dap-50};
+template <>
+inline constexpr double kHalfPi<double>[3] = {0x1.921fb54442d18p+0, 0x1.1a62633145c07p-54, -0x1.f1976b7ed8fbcp-110};
+
+/// atan(q) for 0 <= q <= 1, minimax.
+LORRY_INLINE Vec<float> atan_of_unit(Vec<float> q) {
+  const Vec<float> z = q * q;
+  const Vec<float> p = polynomial(z, -0.00179320664068230755, 0.0109127100226078269, -0.0311742435872205574,
+                                  0.057953917595861136, -0.0840323363604494089, 0.10952111919084829,
+                                  -0.142642278276536455, 0.199985469763288259, -0.333332990342009511);
+  return mad(p, z * q, q);
 }
 
 }  // namespace detail
 
 template <class T>
 LORRY_INLINE Vec<T> exp(Vec<T> x) {
-  Vec<T> n, r;
-  detail::reduce_exp(detail::clamp(x, detail::Real<T>::kExpLow, detail::Real<T>::kExpHigh), n, r);
+  Vec<T> r;
+  const auto n = detail::reduce_exp(detail::clamp(x, detail::Real<T>::kExpLow, detail::Real<T>::kExpHigh), r);
   return detail::scale(Vec<T>(1) + detail::expm1_near_0(r), n);
 }
 
 template <class T>
 LORRY_INLINE Vec<T> exp2(Vec<T> x) {
-  const Vec<T> inside = detail::clamp(x, detail::Real<T>::kExp2Low, detail::Real<T>::kExp2High), n = round(inside);
-  return detail::scale(Vec<T>(1) + detail::expm1_near_0((inside - n) * Vec<T>(0.69314718055994530942)), n);
+  const Vec<T> inside = detail::clamp(x, detail::Real<T>::kExp2Low, detail::Real<T>::kExp2High);
+  const auto n = detail::nearest(inside);
+  return detail::scale(Vec<T>(1) + detail::expm1_near_0((inside - n.number) * Vec<T>(0.69314718055994530942)), n);
 }
 
-/// (exp(r) - 1 + (1 - 2^-n)) 2^n: the middle term is exact, so that small x keep their relative accuracy.
+namespace detail {
+/// exp(x) - 1 = (exp(r) - 1 + (1 - 2^-n)) 2^n: the middle term is exact, so that small x keep their relative accuracy.
+/// Of what is multiplied by 2^n; `inverse` is 2^-n.
+template <class T>
+LORRY_INLINE Vec<T> expm1_part(Vec<T> r, Vec<T> inverse) {
+  return expm1_near_0(r) + (Vec<T>(1) - inverse);
+}
+/// 2^-n, which must be normal.
+template <class T>
+LORRY_INLINE Vec<T> inverse_power_of_two(WholeNumber<T> n) {
+  return from_bits<T>(hn::Sub(bits(Vec<T>(1)), exponent_bits(n)));
+}
+}  // namespace detail
+
 template <class T>
 LORRY_INLINE Vec<T> expm1(Vec<T> x) {
-  Vec<T> n, r;
-  detail::reduce_exp(detail::clamp(x, detail::Real<T>::kExpm1Low, detail::Real<T>::kExpHigh), n, r);
-  const Vec<T> sum = detail::expm1_near_0(r) + (Vec<T>(1) - detail::scale(Vec<T>(1), -n));
-  return copysign(detail::scale(sum, n), x);
+  Vec<T> r;
+  const auto n = detail::reduce_exp(detail::clamp(x, detail::Real<T>::kExpm1Low, detail::Real<T>::kExpHigh), r);
+  const auto most = detail::nearest(detail::at_most(n.number, 60));  // 1 - 2^-60 is 1
+  return copysign(detail::scale(detail::expm1_part(r, detail::inverse_power_of_two(most)), n), x);
 }
 
 template <class T>
 LORRY_INLINE Vec<T> log(Vec<T> x) {
   using R = detail::Real<T>;
+  const bool is_unusual = detail::any_unusual(x);
   Vec<T> e, f;
-  detail::split(x, e, f);
+  detail::split(x, is_unusual, e, f);
   const Vec<T> low = detail::log_tail(f) + e * Vec<T>(R::kLn2Low);
-  return detail::log_limits(x, e * Vec<T>(R::kLn2High) + (f + low));
+  return detail::log_limits(x, is_unusual, e * Vec<T>(R::kLn2High) + (f + low));
 }
 
 template <class T>
 LORRY_INLINE Vec<T> log2(Vec<T> x) {
+  const bool is_unusual = detail::any_unusual(x);
   Vec<T> e, f;
-  detail::split(x, e, f);
-  return detail::log_limits(x, e + (f + detail::log_tail(f)) * Vec<T>(1.44269504088896340736));
+  detail::split(x, is_unusual, e, f);
+  return detail::log_limits(x, is_unusual, e + (f + detail::log_tail(f)) * Vec<T>(1.44269504088896340736));
 }
 
 template <class T>
 LORRY_INLINE Vec<T> log10(Vec<T> x) {
   using R = detail::Real<T>;
+  const bool is_unusual = detail::any_unusual(x);
   Vec<T> e, f;
-  detail::split(x, e, f);
+  detail::split(x, is_unusual, e, f);
   const Vec<T> low = e * Vec<T>(R::kLog2of10Low) + (f + detail::log_tail(f)) * Vec<T>(0.43429448190325182765);
-  return detail::log_limits(x, e * Vec<T>(R::kLog2of10High) + low);
+  return detail::log_limits(x, is_unusual, e * Vec<T>(R::kLog2of10High) + low);
 }
 
 /// log(u) for u = 1 + x rounded, corrected by what the rounding lost. FreeBSD's s_log1p.c.
@@ -220,18 +352,21 @@ template <class T>
 LORRY_INLINE Vec<T> log1p(Vec<T> x) {
   using R = detail::Real<T>;
   const Vec<T> u = Vec<T>(1) + x;
+  const bool is_unusual = detail::any_unusual(u);
   Vec<T> e, f;
-  detail::split(u, e, f);
+  detail::split(u, is_unusual, e, f);
   const Vec<T> lost = (x - (u - Vec<T>(1))) / u;
   const Vec<T> low = detail::log_tail(f) + (e * Vec<T>(R::kLn2Low) + lost);
   const Vec<T> inside = e * Vec<T>(R::kLn2High) + (f + low);
-  return select(x == Vec<T>(0), x, detail::log_limits(u, inside));
+  return select(x == Vec<T>(0), x, detail::log_limits(u, is_unusual, inside));
 }
 
 template <class T>
 LORRY_INLINE Vec<T> tanh(Vec<T> x) {
-  const Vec<T> one(1), two(2), most(detail::Real<T>::kTanhOne), magnitude = abs(x);
-  const Vec<T> t = expm1(two * select(magnitude > most, most, magnitude));
+  const Vec<T> two(2);
+  Vec<T> r;
+  const auto n = detail::reduce_exp(two * detail::at_most(abs(x), detail::Real<T>::kTanhOne), r);
+  const Vec<T> t = detail::expm1_part(r, detail::inverse_power_of_two(n)) * detail::power_of_two(n);
   return copysign(t / (t + two), x);
 }
 
@@ -278,13 +413,15 @@ LORRY_INLINE Vec<T> atan(Vec<T> x) {
 /// Two ranges: a polynomial in x^2, and 1 - exp of a polynomial. N. Juffa, maximum error 1 ulp.
 LORRY_INLINE Vec<float> erf(Vec<float> x) {
   using V = Vec<float>;
-  const V t = select(abs(x) > V(4), V(4), abs(x)), square = t * t;
+  const V t = detail::at_most(abs(x), 4), square = t * t;
   const V a = detail::polynomial(t, -1.72853470e-5, 3.83197126e-4),
           b = detail::polynomial(t, -3.88396438e-3, 2.42546219e-2);
   const V p =
       detail::mad(detail::mad(detail::mad(detail::mad(a, square, b), t, V(-1.06777877e-1)), t, V(-6.34846687e-1)), t,
                   V(-1.28717512e-1));
-  const V tail = V(1) - exp(detail::mad(p, t, -t));
+  V r;  // the exponential of a number between -17 and 0 is normal
+  const auto n = detail::reduce_exp(V(hn::MulSub(p.raw, t.raw, t.raw)), r);
+  const V tail = V(1) - detail::scale_normal(V(1) + detail::expm1_near_0(r), n);
   const V q = detail::polynomial(square, -5.96761703e-4, 4.99119423e-3, -2.67681349e-2, 1.12819925e-1, -3.76125336e-1,
                                  1.28379166e-1);
   return copysign(select(t > V(0.927734375), tail, detail::mad(q, t, t)), x);
@@ -296,21 +433,100 @@ template <class T>
 LORRY_INLINE Vec<T> erfc(Vec<T> x) {
   return lanewise<T>([](T v) { return std::erfc(v); }, x);
 }
+/// x = q pi / 2 + r with |r| <= pi / 4. With t = tan(r / 2), tan(r) = 2 t / (1 - t^2), and for odd q tan(x) = -1 /
+/// tan(r). The parts of pi / 2 are subtracted by fma: the first difference is exact.
 template <class T>
 LORRY_INLINE Vec<T> tan(Vec<T> x) {
-  return lanewise<T>([](T v) { return std::tan(v); }, x);
+  const auto exact = [](T v) { return std::tan(v); };
+#if HWY_NATIVE_FMA
+  const auto q = detail::nearest(x * Vec<T>(0.63661977236758134308));
+  Vec<T> r = x;
+  for (const double part : detail::kHalfPi<T>) r = detail::mad_negative(q.number, Vec<T>(part), r);
+  const Vec<T> t = detail::tan_near_0(r * Vec<T>(0.5)), two_t = t + t, rest = detail::mad_negative(t, t, Vec<T>(1));
+  // The lowest bit of q is that of the shifted number.
+  const hn::RebindToUnsigned<typename Vec<T>::Tag> du;
+  const auto lowest = hn::And(detail::bits(q.shifted), hn::Set(du, 1));
+  const Mask<T> odd(hn::RebindMask(typename Vec<T>::Tag(), hn::Ne(lowest, hn::Zero(du))));
+  const Vec<T> fast = select(odd, -rest, two_t) / select(odd, two_t, rest);
+  return detail::with_exact_lanes(detail::beyond_reduction(x), select(x == Vec<T>(0), x, fast), exact, x);
+#else
+  return lanewise<T>(exact, x);
+#endif
 }
-template <class T>
-LORRY_INLINE Vec<T> pow(Vec<T> x, Vec<T> y) {
-  return lanewise<T>([](T a, T b) { return std::pow(a, b); }, x, y);
+
+namespace detail {
+/// log2(x) of a normal x, and 2^x rounded to 0 or infinity beyond the range of f32. Within 2^-40, which is enough for
+/// results in f32; minimax.
+LORRY_INLINE Vec<double> short_log2(Vec<double> x) {
+  Vec<double> e, f;
+  split(x, false, e, f);
+  const Vec<double> s = f / (Vec<double>(2) + f);
+  const Vec<double> p = polynomial(s * s, 0.282920492070700141, 0.319904352169277385, 0.412209283116879751,
+                                   0.577077942082548697, 0.961796694114231694, 2.88539008177784956);
+  return mad(p, s, e);
 }
-template <class T>
-LORRY_INLINE Vec<T> atan2(Vec<T> y, Vec<T> x) {
-  return lanewise<T>([](T a, T b) { return std::atan2(a, b); }, y, x);
+LORRY_INLINE Vec<double> short_exp2(Vec<double> x) {
+  const Vec<double> inside = clamp(x, -200, 200);
+  const auto n = nearest(inside);
+  const Vec<double> r = inside - n.number;
+  const Vec<double> p =
+      polynomial(r, 1.318020677089886e-6, 0.0000153091941990179342, 0.000154038195433400505, 0.00133334547004861611,
+                 0.00961812862434502935, 0.0555041093546263913, 0.240226506980778702, 0.693147180548145735);
+  return scale_normal(mad(p, r, Vec<double>(1)), n);
 }
-template <class T>
-LORRY_INLINE Vec<T> fmod(Vec<T> x, Vec<T> y) {
-  return lanewise<T>([](T a, T b) { return std::fmod(a, b); }, x, y);
+}  // namespace detail
+
+/// In f64, where 2^(y log2 |x|) has bits to spare, and cubes as products. Lanes in which something is zero, infinite or
+/// NaN are those of <cmath>.
+LORRY_INLINE Vec<float> pow(Vec<float> x, Vec<float> y) {
+  using V = Vec<float>;
+  using D = Vec<double>;
+  const Mask<float> cube = y == V(3), plain = detail::finite_and_not_zero(x) & detail::finite(y);
+  const V cubed = detail::in_double([](D a) { return a * a * a; }, x);
+  if (!any(!cube)) return cubed;
+  const V magnitude =
+      detail::in_double([](D a, D b) { return detail::short_exp2(b * detail::short_log2(a)); }, abs(x), y);
+  V power = magnitude;
+  if (any(x < V(0))) {
+    const V half = y * V(0.5);
+    power = select(round(half) == half, magnitude, -magnitude);
+    power = select(x < V(0), select(round(y) == y, power, V(NAN)), magnitude);
+  }
+  return detail::with_exact_lanes(
+      !(plain | cube), select(cube, cubed, power), [](float a, float b) { return std::pow(a, b); }, x, y);
+}
+LORRY_INLINE Vec<double> pow(Vec<double> x, Vec<double> y) {
+  return lanewise<double>([](double a, double b) { return std::pow(a, b); }, x, y);
+}
+
+/// The angle from the quotient of the smaller by the larger coordinate. Lanes in which one is zero, infinite or NaN are
+/// those of <cmath>.
+LORRY_INLINE Vec<float> atan2(Vec<float> y, Vec<float> x) {
+  using V = Vec<float>;
+  const V a = abs(x), b = abs(y);
+  const Mask<float> steep = b > a, plain = detail::finite_and_not_zero(x) & detail::finite_and_not_zero(y);
+  const V angle = detail::atan_of_unit(select(steep, a, b) / select(steep, b, a));
+  const V first = select(steep, V(1.57079632679489661923) - angle, angle);
+  const V half = select(x < V(0), V(3.14159265358979323846) - first, first);
+  return detail::with_exact_lanes(
+      !plain, copysign(half, y), [](float v, float u) { return std::atan2(v, u); }, y, x);
+}
+LORRY_INLINE Vec<double> atan2(Vec<double> y, Vec<double> x) {
+  return lanewise<double>([](double a, double b) { return std::atan2(a, b); }, y, x);
+}
+
+/// Exact: in f64 a quotient below 2^27 is on the right side of every whole number, and its product with y has 51 bits.
+/// Other lanes are those of <cmath>.
+LORRY_INLINE Vec<float> fmod(Vec<float> x, Vec<float> y) {
+  using V = Vec<float>;
+  using D = Vec<double>;
+  const Mask<float> plain = (abs(x) < abs(y) * V(0x1p27)) & detail::finite(x) & detail::finite(y);
+  const V rest = detail::in_double([](D a, D b) { return a - trunc(a / b) * b; }, x, y);
+  return detail::with_exact_lanes(
+      !plain, copysign(rest, x), [](float a, float b) { return std::fmod(a, b); }, x, y);
+}
+LORRY_INLINE Vec<double> fmod(Vec<double> x, Vec<double> y) {
+  return lanewise<double>([](double a, double b) { return std::fmod(a, b); }, x, y);
 }
 
 }  // namespace lorry::kernels::cpu::LORRY_SIMD

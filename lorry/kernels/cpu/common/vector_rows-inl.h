@@ -30,8 +30,31 @@ HWY_INLINE hn::TFromD<D> fold_lanes(D, V v, [[maybe_unused]] F fold) {
   return hn::GetLane(v);
 }
 
-/// Sums f(d, a[i], b[i]), and stores each term in `out` if kStore. The row is padded to whole groups of lanes with
-/// (pad, 0), for which f must give 0.
+/// The first `left` elements at x, fewer than a vector has, and `pad` in the other lanes.
+template <class D>
+HWY_INLINE hn::Vec<D> load_first(D d, const hn::TFromD<D>* x, int64_t left, hn::TFromD<D> pad) {
+#if HWY_MEM_OPS_MIGHT_FAULT
+  alignas(64) hn::TFromD<D> lanes[hn::MaxLanes(D())];
+  std::fill(std::copy(x, x + left, lanes), lanes + hn::MaxLanes(d), pad);
+  return hn::Load(d, lanes);
+#else
+  const auto first = hn::FirstN(d, static_cast<size_t>(left));
+  return hn::IfThenElse(first, hn::MaskedLoad(first, d, x), hn::Set(d, pad));
+#endif
+}
+template <class D>
+HWY_INLINE void store_first(D d, hn::Vec<D> v, int64_t left, hn::TFromD<D>* to) {
+#if HWY_MEM_OPS_MIGHT_FAULT
+  alignas(64) hn::TFromD<D> lanes[hn::MaxLanes(D())];
+  hn::Store(v, d, lanes);
+  std::copy(lanes, lanes + left, to);
+#else
+  hn::BlendedStore(v, hn::FirstN(d, static_cast<size_t>(left)), d, to);
+#endif
+}
+
+/// Sums f(d, a[i], b[i]), and stores each term in `out` if kStore. The row is padded to whole vectors with (pad, 0),
+/// for which f must give 0.
 template <bool kStore, class C, class F>
 HWY_INLINE double sum_map(C* out, const C* a, const C* b, int64_t n, C pad, F f) {
   constexpr int64_t kLanes = 256 / sizeof(C), kBlock = 16 * kLanes;
@@ -52,17 +75,14 @@ HWY_INLINE double sum_map(C* out, const C* a, const C* b, int64_t n, C pad, F f)
         acc[v] = hn::Add(acc[v], term);
       }
     }
-    if (i < end) {
-      alignas(64) C rest_a[kLanes], rest_b[kLanes], rest_out[kLanes];
-      std::fill(std::copy(a + i, a + end, rest_a), rest_a + kLanes, pad);
-      std::fill(std::copy(b + i, b + end, rest_b), rest_b + kLanes, C(0));
 #pragma GCC unroll 16
-      for (int v = 0; v < kVectors; ++v) {
-        const auto term = f(d, hn::Load(d, rest_a + v * kN), hn::Load(d, rest_b + v * kN));
-        if constexpr (kStore) hn::Store(term, d, rest_out + v * kN);
-        acc[v] = hn::Add(acc[v], term);
-      }
-      if constexpr (kStore) std::copy(rest_out, rest_out + (end - i), out + i);
+    for (int v = 0; v < kVectors; ++v, i += kN) {
+      if (i >= end) break;
+      const int64_t left = end - i;
+      const auto term = left >= kN ? f(d, hn::LoadU(d, a + i), hn::LoadU(d, b + i))
+                                   : f(d, load_first(d, a + i, left, pad), load_first(d, b + i, left, C(0)));
+      if constexpr (kStore) left >= kN ? hn::StoreU(term, d, out + i) : store_first(d, term, left, out + i);
+      acc[v] = hn::Add(acc[v], term);
     }
 #pragma GCC unroll 4
     for (int half = kVectors / 2; half > 0; half /= 2)
@@ -70,6 +90,24 @@ HWY_INLINE double sum_map(C* out, const C* a, const C* b, int64_t n, C pad, F f)
     total += static_cast<double>(fold_lanes(d, acc[0], [](auto, auto u, auto v) HWY_ATTR { return hn::Add(u, v); }));
   }
   return total;
+}
+
+/// Rows of at most so many elements are computed side by side, one in each lane.
+constexpr int64_t kShortRow = 16;
+
+/// Sums n <= kShortRow vectors in the order in which sum_map adds the elements of a row. No element may be -0.
+template <class D>
+HWY_INLINE hn::Vec<D> sum_short(D, hn::Vec<D>* terms, int64_t n) {
+  for (int64_t half = kShortRow / 2; half > 0; half /= 2)
+    for (int64_t i = 0; i < half && i + half < n; ++i) terms[i] = hn::Add(terms[i], terms[i + half]);
+  return terms[0];
+}
+
+/// The positions of the first elements of contiguous rows of n, for each lane.
+template <class D>
+HWY_INLINE auto row_starts(D, int64_t n) {
+  const hn::RebindToSigned<D> di;
+  return hn::Mul(hn::Iota(di, 0), hn::Set(di, static_cast<hn::TFromD<decltype(di)>>(n)));
 }
 
 /// Calls f(d, i) for the whole vectors of a row, and for the single elements at its end: the same formula for both.

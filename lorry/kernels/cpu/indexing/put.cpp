@@ -4,17 +4,25 @@
 // write the same address. In a *bound* dimension the target's stride is 0: the index alone determines the address, and
 // two coordinates may write the same one. Work is divided along free dimensions, and every thread runs over all bound
 // coordinates in row-major order. So there are no atomics or locks, and sums do not depend on the number of threads.
+//
+// If the index does not change along the free dimensions, it selects whole slices of the target ("rows"). Then work can
+// also be divided by rows: the positions are grouped by the row that they write, each group in ascending order, and
+// each row belongs to one thread, which writes it while it is cached.
 
-#include <cstring>
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
 
 #include "lorry/device/cpu/team.h"
 #include "lorry/kernels/cpu/common/walk.h"
-#include "lorry/kernels/indexing.h"
+#include "lorry/kernels/cpu/indexing/indexing.h"
 
 namespace lorry::kernels::cpu {
 namespace {
 
 constexpr int64_t kGrain = int64_t{1} << 15;
+constexpr int64_t kLongRow = 64;  ///< elements
 
 struct Assign {
   template <class T>
@@ -87,22 +95,80 @@ PutDims split_dims(const PutArgs& args) {
 }
 
 template <class T, class Op>
+void combine_element(T& here, T come, Op op) {
+  using C = Accumulate<T>;
+  here = static_cast<T>(op(static_cast<C>(here), static_cast<C>(come)));
+}
+
+template <class T, class Op>
+void combine_run(T* to, const T* from, int64_t count, int64_t to_stride, int64_t from_stride, Op op) {
+  if (to_stride == 1 && from_stride == 1) {
+    for (int64_t i = 0; i < count; ++i) combine_element(to[i], from[i], op);
+  } else {
+    for (int64_t i = 0; i < count; ++i) combine_element(to[i * to_stride], from[i * from_stride], op);
+  }
+}
+
+template <class T, class Op>
 void put_run(T* to, const T* from, const int64_t* at, int64_t count, int64_t to_stride, int64_t from_stride,
              int64_t index_stride, const PutDims& p, Op op) {
-  using C = Accumulate<T>;
-  const auto combine = [&](T& here, T come) { here = static_cast<T>(op(static_cast<C>(here), static_cast<C>(come))); };
-  const auto offset = [&](int64_t index) { return (index < 0 ? index + p.size : index) * p.step; };
+  const auto offset = [size = p.size, step = p.step](int64_t index) { return wrap(index, size) * step; };
   if (index_stride != 0 || count == 1) {
     for (int64_t i = 0; i < count; ++i)
-      combine(to[i * to_stride + offset(at[i * index_stride])], from[i * from_stride]);
+      combine_element(to[i * to_stride + offset(at[i * index_stride])], from[i * from_stride], op);
     return;
   }
-  T* const row = to + offset(*at);
-  if (to_stride == 1 && from_stride == 1) {
-    for (int64_t i = 0; i < count; ++i) combine(row[i], from[i]);
-  } else {
-    for (int64_t i = 0; i < count; ++i) combine(row[i * to_stride], from[i * from_stride]);
+  combine_run(to + offset(*at), from, count, to_stride, from_stride, op);
+}
+
+/// Positions grouped by the row of the target that they write.
+struct RowGroups {
+  std::vector<int64_t> row;       ///< of each position in the order of the groups
+  std::vector<int64_t> position;  ///< along the bound dimension
+};
+
+/// The groups, if dividing the work by rows pays: rows are long, there are not many more rows than positions, and no
+/// row has a large part of them.
+std::optional<RowGroups> group_by_row(const PutDims& p, const int64_t* index) {
+  const int64_t count = p.bound.numel(), stride = p.bound.strides[2][0];
+  const bool selects_rows = p.bound.rank == 1 && std::all_of(p.free.strides[2], p.free.strides[2] + p.free.rank,
+                                                             [](int64_t s) { return s == 0; });
+  if (!selects_rows || p.free.numel() < kLongRow || count * p.free.numel() <= kGrain || p.size > 16 * count) return {};
+  std::vector<int64_t> next(static_cast<size_t>(p.size));  // counts, then where the row's next position goes
+  const auto row_of = [&](int64_t i) { return wrap(index[i * stride], p.size); };
+  for (int64_t i = 0; i < count; ++i) ++next[static_cast<size_t>(row_of(i))];
+  if (*std::max_element(next.begin(), next.end()) > count / 16) return {};
+  int64_t before = 0;
+  for (int64_t& n : next) before += std::exchange(n, before);
+  RowGroups groups{std::vector<int64_t>(static_cast<size_t>(count)), std::vector<int64_t>(static_cast<size_t>(count))};
+  for (int64_t i = 0; i < count; ++i) {
+    const auto at = static_cast<size_t>(next[static_cast<size_t>(row_of(i))]++);
+    groups.row[at] = row_of(i);
+    groups.position[at] = i;
   }
+  return groups;
+}
+
+template <class T, class Op>
+void put_rows(const PutArgs& args, const PutDims& p, const RowGroups& groups, Op op) {
+  const auto& row = groups.row;
+  const size_t count = row.size();
+  const int64_t free = p.free.numel();
+  const auto continues = [&](size_t k) { return k > 0 && row[k] == row[k - 1]; };
+  lorry::cpu::parallel_for(
+      static_cast<int64_t>(count), std::max<int64_t>(1, kGrain / free), [&](int64_t begin, int64_t end) {
+        // A group belongs to the thread whose share it begins in.
+        auto k = static_cast<size_t>(begin);
+        while (k < static_cast<size_t>(end) && continues(k)) ++k;
+        if (k == static_cast<size_t>(end)) return;
+        for (; k < count && (k < static_cast<size_t>(end) || continues(k)); ++k) {
+          T* const to = args.target.as<T>() + row[k] * p.step;
+          const T* const from = args.source.as<T>() + groups.position[k] * p.bound.strides[1][0];
+          walk(p.free, 0, free, [&](const int64_t* offset, int64_t length) {
+            combine_run(to + offset[0], from + offset[1], length, p.free.strides[0][0], p.free.strides[1][0], op);
+          });
+        }
+      });
 }
 
 template <class T, class Op>
@@ -111,6 +177,7 @@ void put_all(const PutArgs& args, Op op) {
   T* const target = args.target.as<T>();
   const T* const source = args.source.as<T>();
   const int64_t* const index = args.index.as<int64_t>();
+  if (const auto groups = group_by_row(p, index)) return put_rows<T>(args, p, *groups, op);
   const int64_t free = p.free.numel(), bound = p.bound.numel();
   // The inner loop runs along the kind whose elements are closer together in the index, or, if the index does not
   // change along the free ones, in the source.

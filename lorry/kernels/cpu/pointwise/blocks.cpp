@@ -6,64 +6,146 @@
 
 #include "lorry/formula/formulas.h"
 #include "lorry/kernels/cpu/common/vec_math.h"
+#include "lorry/layout/half.h"
 
 namespace lorry::kernels::cpu::LORRY_SIMD {
 namespace {
 
-/// The number of elements computed together: a register of floats, or enough integers for the compiler to vectorise.
-template <class T>
-inline constexpr int64_t kTogether = Vec<T>::kLanes;
+/// The number of elements of a type of computation that are computed together: a register of floats, or enough integers
+/// for the compiler to vectorise.
+template <class C>
+inline constexpr int64_t kTogether = Vec<C>::kLanes;
 template <>
 inline constexpr int64_t kTogether<int64_t> = kSplatBytes / sizeof(int64_t);
 
-template <class Formula, class T, size_t... K>
-LORRY_INLINE void compute(std::index_sequence<K...>, const T* const* from, T* to) {
-  if constexpr (std::same_as<T, int64_t>) {
-    T result[kTogether<T>];
-    for (int64_t i = 0; i < kTogether<T>; ++i) result[i] = Formula()(formula::Whole(from[K][i])...).value;
-    for (int64_t i = 0; i < kTogether<T>; ++i) to[i] = result[i];
+/// How far ahead memory is asked for. The processor's own prefetching ends at each page, and beside a long formula it
+/// does not catch up.
+constexpr int64_t kAheadBytes = 2048;
+
+/// kTogether elements of the type of computation.
+template <class C>
+struct Several {
+  Vec<C> value;
+  static LORRY_INLINE Several load(const C* from) { return {Vec<C>::load(from)}; }
+  LORRY_INLINE void store(C* to) const { value.store(to); }
+
+  static LORRY_INLINE Several load(const BFloat16* from) {
+    const hn::ScalableTag<uint32_t> wide;
+    const hn::Rebind<uint16_t, hn::ScalableTag<uint32_t>> narrow;
+    const auto half = hn::LoadU(narrow, reinterpret_cast<const uint16_t*>(from));
+    return {Vec<float>(hn::BitCast(hn::ScalableTag<float>(), hn::ShiftLeft<16>(hn::PromoteTo(wide, half))))};
+  }
+  /// Rounds to the nearest, ties to even, as BFloat16(float).
+  LORRY_INLINE void store(BFloat16* to) const {
+    const hn::ScalableTag<uint32_t> wide;
+    const auto x = hn::BitCast(wide, value.raw), high = hn::ShiftRight<16>(x);
+    const auto rounded =
+        hn::ShiftRight<16>(hn::Add(x, hn::Add(hn::Set(wide, 0x7fff), hn::And(high, hn::Set(wide, 1)))));
+    const auto is_nan = hn::RebindMask(wide, (value != value).raw);
+    const auto bits = hn::IfThenElse(is_nan, hn::Or(high, hn::Set(wide, 0x40)), rounded);
+    hn::StoreU(
+        hn::DemoteTo(hn::Rebind<uint16_t, hn::ScalableTag<uint32_t>>(), hn::BitCast(hn::ScalableTag<int32_t>(), bits)),
+        hn::Rebind<uint16_t, hn::ScalableTag<uint32_t>>(), reinterpret_cast<uint16_t*>(to));
+  }
+
+  static LORRY_INLINE Several load(const Float16* from) {
+    const hn::Rebind<hwy::float16_t, hn::ScalableTag<float>> narrow;
+    return {Vec<float>(
+        hn::PromoteTo(hn::ScalableTag<float>(), hn::LoadU(narrow, reinterpret_cast<const hwy::float16_t*>(from))))};
+  }
+  LORRY_INLINE void store(Float16* to) const {
+    const hn::Rebind<hwy::float16_t, hn::ScalableTag<float>> narrow;
+    hn::StoreU(hn::DemoteTo(narrow, value.raw), narrow, reinterpret_cast<hwy::float16_t*>(to));
+  }
+};
+template <>
+struct Several<int64_t> {
+  static constexpr int64_t kCount = kTogether<int64_t>;
+  int64_t value[kCount];
+  template <class T>
+  static LORRY_INLINE Several load(const T* from) {
+    Several x;
+    for (int64_t i = 0; i < kCount; ++i) x.value[i] = from[i];
+    return x;
+  }
+  template <class T>
+  LORRY_INLINE void store(T* to) const {
+    for (int64_t i = 0; i < kCount; ++i) to[i] = static_cast<T>(value[i]);
+  }
+};
+
+template <class Formula, class C, class... Xs>
+LORRY_INLINE Several<C> compute(const Xs&... x) {
+  if constexpr (std::same_as<C, int64_t>) {
+    Several<C> result;
+    for (int64_t i = 0; i < kTogether<C>; ++i) result.value[i] = Formula()(formula::Whole(x.value[i])...).value;
+    return result;
   } else {
-    static_assert(sizeof(Vec<T>) <= kSplatBytes);
-    Formula()(Vec<T>::load(from[K])...).store(to);
+    static_assert(sizeof(Vec<C>) <= kSplatBytes);
+    return {Formula()(x.value...)};
   }
 }
 
-/// Evaluates a formula register by register. The last, partial register goes through spare memory, so that nothing
-/// beyond n is accessed and the formula is compiled once.
-template <class Formula, int kArity, class T>
+/// Evaluates a formula over elements of type T in the type of computation C, register by register. The last, partial
+/// register goes through spare memory, so that nothing beyond n is accessed and the formula is compiled once.
+template <class Formula, int kArity, class C, class T>
 void block(const void* const* in, const int64_t* step, void* out, int64_t n) {
-  constexpr int64_t kLanes = kTogether<T>;
-  const T* from[kArity];
-  for (int k = 0; k < kArity; ++k) from[k] = static_cast<const T*>(in[k]);
+  constexpr int64_t kLanes = kTogether<C>;
+  const char* from[kArity];
+  int64_t bytes[kArity];  // to the next register
+  for (int k = 0; k < kArity; ++k)
+    from[k] = static_cast<const char*>(in[k]), bytes[k] = step[k] * kLanes * static_cast<int64_t>(sizeof(T));
   T* to = static_cast<T*>(out);
   alignas(kSplatBytes) T spare[kArity + 1][kLanes];
+  const auto operand = [&](size_t k) {
+    if constexpr (!std::same_as<C, T>)
+      if (step[k] == 0) return Several<C>::load(reinterpret_cast<const C*>(from[k]));
+    return Several<C>::load(reinterpret_cast<const T*>(from[k]));
+  };
   for (; n > 0; n -= kLanes) {
     T* target = to;
     if (n < kLanes) [[unlikely]] {
       for (int k = 0; k < kArity; ++k) {
         if (step[k] == 0) continue;
-        for (int64_t i = 0; i < kLanes; ++i) spare[k][i] = from[k][i < n ? i : 0];
-        from[k] = spare[k];
+        const T* const last = reinterpret_cast<const T*>(from[k]);
+        for (int64_t i = 0; i < kLanes; ++i) spare[k][i] = last[i < n ? i : 0];
+        from[k] = reinterpret_cast<const char*>(spare[k]);
       }
       target = spare[kArity];
     }
-    compute<Formula, T>(std::make_index_sequence<kArity>(), from, target);
+    for (int k = 0; k < kArity; ++k) __builtin_prefetch(from[k] + step[k] * kAheadBytes);
+    __builtin_prefetch(reinterpret_cast<const char*>(to) + kAheadBytes, 1);
+    [&]<size_t... K>(std::index_sequence<K...>) { compute<Formula, C>(operand(K)...).store(target); }
+    (std::make_index_sequence<kArity>());
     if (n < kLanes) [[unlikely]]
       for (int64_t i = 0; i < n; ++i) to[i] = target[i];
     to += kLanes;
-    for (int k = 0; k < kArity; ++k) from[k] += step[k] * kLanes;
+    for (int k = 0; k < kArity; ++k) from[k] += bytes[k];
   }
 }
+
+/// Narrower types have functions where up to three operands give a result of their type.
+template <Result kResult, int kArity>
+inline constexpr bool kHasNarrow = kResult != Result::truth&& kArity <= 2;
 
 /// Formulas of reals are computed in floating types only, formulas of bits in integers only.
 template <bool kMine, class Formula, int kArity, Result kResult, Domain kDomain>
 void put(BlockFunctions& row) {
   if constexpr (kMine) {
     if constexpr (kDomain != Domain::whole && kDomain != Domain::integer) {
-      row.f32 = &block<Formula, kArity, float>;
-      row.f64 = &block<Formula, kArity, double>;
+      row.f32 = &block<Formula, kArity, float, float>;
+      row.f64 = &block<Formula, kArity, double, double>;
+      if constexpr (kHasNarrow<kResult, kArity>) {
+        row.bf16 = &block<Formula, kArity, float, BFloat16>;
+#if HWY_TARGET <= HWY_AVX2  // which has instructions for them
+        row.f16 = &block<Formula, kArity, float, Float16>;
+#endif
+      }
     }
-    if constexpr (kResult != Result::real && kDomain != Domain::floating) row.i64 = &block<Formula, kArity, int64_t>;
+    if constexpr (kResult != Result::real && kDomain != Domain::floating) {
+      row.i64 = &block<Formula, kArity, int64_t, int64_t>;
+      if constexpr (kHasNarrow<kResult, kArity>) row.i32 = &block<Formula, kArity, int64_t, int32_t>;
+    }
   }
 }
 

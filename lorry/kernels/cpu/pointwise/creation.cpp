@@ -38,14 +38,28 @@ void generate(const Array& out, const F& value) {
 }
 
 void arange_integral(const Array& out, int64_t start, int64_t step, Stream) {
-  // Unsigned, because the product may exceed 2^63 although the sum does not.
-  generate(out, [=](int64_t i) {
-    return static_cast<int64_t>(static_cast<uint64_t>(start) + static_cast<uint64_t>(i) * static_cast<uint64_t>(step));
+  visit(out.dtype, [&]<class T>(Type<T>) {
+    T* const to = out.as<T>();
+    parallel_for(out.numel(), kGrain, [&](int64_t begin, int64_t end) {
+      // Unsigned, because products and sums that are not used may exceed 2^63. A sum, because old processors have no
+      // product for vectors of 64-bit numbers.
+      const uint64_t by = static_cast<uint64_t>(step);
+      uint64_t value = static_cast<uint64_t>(start) + static_cast<uint64_t>(begin) * by;
+      for (int64_t i = begin; i < end; ++i, value += by) to[i] = store<T>(static_cast<int64_t>(value));
+    });
   });
 }
 
 void arange_floating(const Array& out, double start, double step, Stream) {
-  generate(out, [=](int64_t i) { return start + static_cast<double>(i) * step; });
+  visit(out.dtype, [&]<class T>(Type<T>) {
+    T* const to = out.as<T>();
+    lorry::cpu::for_each_chunk(out.numel(), kGrain, [&](int64_t, int64_t begin, int64_t end) {
+      // Old processors convert vectors of 32-bit numbers only. The sum is exact.
+      const double first = static_cast<double>(begin);
+      const int32_t count = static_cast<int32_t>(end - begin);
+      for (int32_t i = 0; i < count; ++i) to[begin + i] = store<T>(start + (first + static_cast<double>(i)) * step);
+    });
+  });
 }
 
 void linspace(const Array& out, double start, double end, Stream) {

@@ -1,9 +1,9 @@
 // Runs block functions over tensors.
 //
-// Contiguous operands of the compute type are passed to the block function as they are. Otherwise the iteration is
-// divided into blocks. In each block, operands that are not contiguous or not of the compute type are gathered and
-// converted into buffers in the first-level cache; the result is written back the same way. So 16-bit floats, small
-// integers, mixed types and strides need no functions of their own; they cost a pass over cached memory. A long row
+// Contiguous operands of the block function's type are passed to it as they are. Otherwise the iteration is divided into
+// blocks. In each block, operands that are not contiguous or not of that type are gathered and converted into buffers in
+// the first-level cache; the result is written back the same way. So small integers, mixed types and strides need no
+// functions of their own; they cost a pass over cached memory. A long row
 // (kRow) has blocks of its own, whose unit-stride operands are used in place; shorter rows share blocks.
 //
 // Bytes moved: every operand once, the result once. Elements are independent, so results do not depend on the division
@@ -30,11 +30,20 @@ struct alignas(kSplatBytes) Splat {
   char bytes[kSplatBytes];
 };
 
+const BlockFunctions& functions_of(Pointwise op) { return block_functions()[static_cast<int>(op)]; }
+
 BlockFunction block_function(Pointwise op, DType compute) {
-  const BlockFunctions& row = block_functions()[static_cast<int>(op)];
+  const BlockFunctions& row = functions_of(op);
   const BlockFunction function = compute == kF32 ? row.f32 : compute == kF64 ? row.f64 : row.i64;
   require<DTypeError>(function != nullptr, "no kernel computes it in {}", compute);
   return function;
+}
+
+/// Over elements of `stored`, which are converted in registers; null if there is none.
+BlockFunction narrow_function(Pointwise op, DType compute, DType stored) {
+  const BlockFunctions& row = functions_of(op);
+  if (compute == kF32) return stored == kBF16 ? row.bf16 : stored == kF16 ? row.f16 : nullptr;
+  return compute == kI64 && stored == kI32 ? row.i32 : nullptr;
 }
 
 /// Converts one element of `dtype` to the compute type and repeats it.
@@ -48,10 +57,27 @@ char* advance(void* data, int64_t elements, DType dtype) {
   return static_cast<char*>(data) + elements * size_of(dtype);
 }
 
-/// If every operand is a number or contiguous like the result, and all have the compute type: runs without buffers and
-/// without an iteration.
-bool run_contiguous(const PointwiseCall& call, BlockFunction function) {
-  if (!call.out.contiguous || call.out.dtype != call.compute) return false;
+/// A function, and the type of the elements that it reads and writes.
+struct Chosen {
+  BlockFunction function;
+  DType element;
+};
+/// A call whose tensors all have one narrower type takes the function of that type whatever their layouts are: two
+/// functions of a formula may differ in the sign of a NaN.
+Chosen choose(const PointwiseCall& call) {
+  const DType stored = call.out.dtype;
+  bool is_narrow = stored != call.compute;
+  for (int k = 0; k < call.arity; ++k) is_narrow = is_narrow && (is_single(call.in[k]) || call.in[k].dtype == stored);
+  if (is_narrow)
+    if (const BlockFunction function = narrow_function(call.op, call.compute, stored)) return {function, stored};
+  return {block_function(call.op, call.compute), call.compute};
+}
+
+/// If every operand is a number or contiguous like the result, and all have the function's type: runs without buffers
+/// and without an iteration.
+bool run_contiguous(const PointwiseCall& call, const Chosen& chosen) {
+  const auto [function, element] = chosen;
+  if (!call.out.contiguous || call.out.dtype != element) return false;
   const void* in[kMaxArity];
   int64_t step[kMaxArity];
   Splat splats[kMaxArity];
@@ -61,7 +87,7 @@ bool run_contiguous(const PointwiseCall& call, BlockFunction function) {
       splat(x.data, x.dtype, call.compute, splats[k]);
       in[k] = splats[k].bytes;
       step[k] = 0;
-    } else if (x.contiguous && x.dtype == call.compute && same_sizes(*x.layout, *call.out.layout)) {
+    } else if (x.contiguous && x.dtype == element && same_sizes(*x.layout, *call.out.layout)) {
       in[k] = x.data;
       step[k] = 1;
     } else {
@@ -76,8 +102,8 @@ bool run_contiguous(const PointwiseCall& call, BlockFunction function) {
   lorry::cpu::parallel_for(n, kGrain, [&](int64_t begin, int64_t end) {
     const void* part[kMaxArity];
     for (int k = 0; k < call.arity; ++k)
-      part[k] = static_cast<const char*>(in[k]) + begin * step[k] * size_of(call.compute);
-    function(part, step, advance(call.out.data, begin, call.compute), end - begin);
+      part[k] = static_cast<const char*>(in[k]) + begin * step[k] * size_of(chosen.element);
+    chosen.function(part, step, advance(call.out.data, begin, chosen.element), end - begin);
   });
   return true;
 }
@@ -90,9 +116,9 @@ struct OperandPlan {
   Access access[1 + kMaxArity];
   Splat splats[1 + kMaxArity];
   const PointwiseOperand* operands[1 + kMaxArity];
-  DType compute;
+  DType compute, element;  ///< the type of splats, and of what functions read and write
 
-  explicit OperandPlan(const PointwiseCall& call) : compute(call.compute) {
+  OperandPlan(const PointwiseCall& call, DType of_function) : compute(call.compute), element(of_function) {
     Layout layouts[1 + kMaxArity];
     const Dims sizes = call.out.layout->size_list();
     for (int k = 0; k <= call.arity; ++k) {
@@ -111,7 +137,7 @@ struct OperandPlan {
       if (access[k] == Access::rows && is_run(k)) access[k] = Access::run;
   }
 
-  bool has_compute_type(int k) const { return operands[k]->dtype == compute; }
+  bool is_direct(int k) const { return operands[k]->dtype == element; }
 
  private:
   bool is_run(int k) const {
@@ -160,16 +186,16 @@ class BlockRunner {
       if (plan_.access[k] == OperandPlan::Access::splat) {
         in[k - 1] = plan_.splats[k].bytes;
         step[k - 1] = 0;
-      } else if (plan_.access[k] == OperandPlan::Access::run && plan_.has_compute_type(k)) {
+      } else if (plan_.access[k] == OperandPlan::Access::run && plan_.is_direct(k)) {
         in[k - 1] = advance(x.data, linear, x.dtype);
       } else if (plan_.access[k] == OperandPlan::Access::run) {
-        converter(x.dtype, plan_.compute)(advance(x.data, linear, x.dtype), 1, buffers_[k], 1, n);
+        converter(x.dtype, plan_.element)(advance(x.data, linear, x.dtype), 1, buffers_[k], 1, n);
         in[k - 1] = buffers_[k];
       } else if (one_row && stride == 0) {
         splat(advance(x.data, cursor.offset[k], x.dtype), x.dtype, plan_.compute, splats_[k]);
         in[k - 1] = splats_[k].bytes;
         step[k - 1] = 0;
-      } else if (one_row && stride == 1 && plan_.has_compute_type(k)) {
+      } else if (one_row && stride == 1 && plan_.is_direct(k)) {
         in[k - 1] = advance(x.data, cursor.offset[k], x.dtype);
       } else {
         in[k - 1] = buffers_[k];
@@ -178,14 +204,14 @@ class BlockRunner {
     }
     const PointwiseOperand& out = *plan_.operands[0];
     const bool run = plan_.access[0] == OperandPlan::Access::run;
-    const bool in_place = plan_.has_compute_type(0) && (run || (one_row && it.strides[0][0] == 1));
+    const bool in_place = plan_.is_direct(0) && (run || (one_row && it.strides[0][0] == 1));
     if (any_gathered) gather(cursor, n, gathered);
     void* target = in_place ? advance(out.data, run ? linear : cursor.offset[0], out.dtype) : buffers_[0];
     function_(in, step, target, n);
     if (in_place) {
       skip(cursor, n);
     } else if (run) {
-      converter(plan_.compute, out.dtype)(buffers_[0], 1, advance(out.data, linear, out.dtype), 1, n);
+      converter(plan_.element, out.dtype)(buffers_[0], 1, advance(out.data, linear, out.dtype), 1, n);
       skip(cursor, n);
     } else {
       scatter(cursor, n);
@@ -198,8 +224,8 @@ class BlockRunner {
       for (int k = 1; k <= arity_; ++k) {
         if (!gathered[k]) continue;
         const PointwiseOperand& x = *plan_.operands[k];
-        converter(x.dtype, plan_.compute)(advance(x.data, cursor.offset[k], x.dtype), plan_.iteration.strides[k][0],
-                                          buffers_[k] + done * size_of(plan_.compute), 1, part);
+        converter(x.dtype, plan_.element)(advance(x.data, cursor.offset[k], x.dtype), plan_.iteration.strides[k][0],
+                                          buffers_[k] + done * size_of(plan_.element), 1, part);
       }
       cursor.step(part);
       done += part;
@@ -210,7 +236,7 @@ class BlockRunner {
     const PointwiseOperand& out = *plan_.operands[0];
     for (int64_t done = 0; done < n;) {
       const int64_t part = std::min(cursor.left_in_row(), n - done);
-      converter(plan_.compute, out.dtype)(buffers_[0] + done * size_of(plan_.compute), 1,
+      converter(plan_.element, out.dtype)(buffers_[0] + done * size_of(plan_.element), 1,
                                           advance(out.data, cursor.offset[0], out.dtype), plan_.iteration.strides[0][0],
                                           part);
       cursor.step(part);
@@ -233,13 +259,13 @@ class BlockRunner {
 };
 
 void run(const PointwiseCall& call, Stream) {
-  const BlockFunction function = block_function(call.op, call.compute);
-  if (run_contiguous(call, function)) return;
+  const Chosen chosen = choose(call);
+  if (run_contiguous(call, chosen)) return;
   const int64_t n = call.out.layout->numel();
   if (n == 0) return;
-  const OperandPlan plan(call);
+  const OperandPlan plan(call, chosen.element);
   lorry::cpu::parallel_for(
-      n, kGrain, [&](int64_t begin, int64_t end) { BlockRunner(plan, function, call.arity).run(begin, end); });
+      n, kGrain, [&](int64_t begin, int64_t end) { BlockRunner(plan, chosen.function, call.arity).run(begin, end); });
 }
 
 bool has_zero(const Array& x, Stream) {

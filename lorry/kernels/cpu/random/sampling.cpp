@@ -2,22 +2,26 @@
 
 #include <algorithm>
 #include <bit>
-#include <numeric>
 #include <vector>
 
 #include "lorry/device/cpu/team.h"
 #include "lorry/formula/random.h"
+#include "lorry/kernels/cpu/random/random_tile.h"
+#include "lorry/kernels/cpu/sort/radix.h"
 #include "lorry/kernels/random.h"
 
 namespace lorry::kernels::cpu {
 using lorry::cpu::parallel_for;
 namespace {
 
+/// Word i of 64 bits. The first word of 32 bits is its low half.
+uint64_t word_at(const uint32_t* words, int64_t i) {
+  return static_cast<uint64_t>(words[2 * i + 1]) << 32 | words[2 * i];
+}
+
 /// The 64-bit word of element i, in a draw of two words per element.
 uint64_t word64(RandomKey key, int64_t i) {
-  const formula::Words4 words = formula::random_block(key, static_cast<uint64_t>(i) / 2);
-  const int at = 2 * static_cast<int>(i & 1);
-  return static_cast<uint64_t>(words.word[at + 1]) << 32 | words.word[at];
+  return word_at(formula::random_block(key, static_cast<uint64_t>(i) / 2).word, i & 1);
 }
 
 double unit64(RandomKey key, int64_t i) {
@@ -27,35 +31,38 @@ double unit64(RandomKey key, int64_t i) {
 
 }  // namespace
 
-// The words are uniform, so their upper bits distribute them over buckets of nearly equal size, in order. Each bucket
-// fits the cache and is sorted separately.
+// An item holds the upper bits of a word above the index. Words are uniform, so few of them are equal in more bits than
+// an index has. The radix sort compares no more than that; the few are then ordered by all their bits.
 void permutation(const Array& out, RandomKey key, Stream) {
-  struct Keyed {
-    uint64_t word;
-    int64_t index;
-    bool operator<(const Keyed& other) const { return word != other.word ? word < other.word : index < other.index; }
-  };
-  constexpr int64_t kBucket = 1024;
   const int64_t n = out.numel();
-  const int bits = n <= kBucket ? 1 : std::bit_width(static_cast<uint64_t>(n / kBucket));
-  const int shift = 64 - bits;
-  std::vector<Keyed> drawn(static_cast<size_t>(n)), dealt(static_cast<size_t>(n));
-  parallel_for(n, 4096, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) drawn[static_cast<size_t>(i)] = {word64(key, i), i};
-  });
-  std::vector<int64_t> first(static_cast<size_t>(1 << bits) + 1);
-  for (const Keyed& k : drawn) ++first[(k.word >> shift) + 1];
-  std::partial_sum(first.begin(), first.end(), first.begin());
-  std::vector<int64_t> next(first.begin(), first.end() - 1);
-  for (const Keyed& k : drawn) dealt[static_cast<size_t>(next[k.word >> shift]++)] = k;
-  parallel_for(int64_t{1} << bits, 8, [&](int64_t begin, int64_t end) {
-    for (int64_t b = begin; b < end; ++b) {
-      const auto from = dealt.begin() + first[static_cast<size_t>(b)],
-                 to = dealt.begin() + first[static_cast<size_t>(b) + 1];
-      std::sort(from, to);
-      std::transform(from, to, out.as<int64_t>() + first[static_cast<size_t>(b)],
-                     [](const Keyed& k) { return k.index; });
+  if (n == 0) return;
+  const int index_bits = static_cast<int>(std::bit_width(static_cast<uint64_t>(n - 1)));
+  const int sorted_bits = std::min(index_bits + 6, 64 - index_bits), low = 64 - sorted_bits;
+  const uint64_t index_mask = (uint64_t{1} << index_bits) - 1;
+  const Items spare(n);
+  auto* const to = out.as<uint64_t>();
+  constexpr int64_t kTile = kTileWords / 2;
+  parallel_for((n + kTile - 1) / kTile, 16, [&](int64_t begin, int64_t end) {
+    alignas(64) uint32_t words[kTileWords];
+    for (int64_t tile = begin; tile < end; ++tile) {
+      const int64_t first = tile * kTile, count = std::min(kTile, n - first);
+      const int64_t units = (count + 2 * kWordsUnit - 1) / (2 * kWordsUnit);
+      random_words(key, static_cast<uint64_t>(first / 2), words, units * kWordsUnit);
+      for (int64_t i = 0; i < count; ++i)
+        to[first + i] = (word_at(words, i) & ~index_mask) | static_cast<uint64_t>(first + i);
     }
+  });
+  uint64_t* const sorted = radix_sort(to, spare.data(), n, low, sorted_bits);
+  for_each_run(sorted, n, low, [&](int64_t begin, int64_t end) {
+    std::sort(sorted + begin, sorted + end, [&](uint64_t a, uint64_t b) {
+      if (((a ^ b) & ~index_mask) != 0) return a < b;
+      const auto i = static_cast<int64_t>(a & index_mask), j = static_cast<int64_t>(b & index_mask);
+      const uint64_t x = word64(key, i), y = word64(key, j);
+      return x != y ? x < y : i < j;
+    });
+  });
+  parallel_for(n, int64_t{1} << 15, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) to[i] = sorted[i] & index_mask;
   });
 }
 

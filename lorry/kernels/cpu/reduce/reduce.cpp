@@ -13,7 +13,8 @@ struct FoldPolicy {
   using Value = C;
   using Cell = Total<C>;
 
-  explicit FoldPolicy(const FoldArgs& args) : args_(args), loops_(fold_loops<C>(args.fold)) {}
+  explicit FoldPolicy(const FoldArgs& args)
+      : args_(args), loops_(fold_loops<C>(args.fold)), block_(block_fold(args.fold, args.map, args.x.dtype)) {}
 
   static constexpr bool ordered() { return false; }
   bool direct() const { return args_.map == Map::none && args_.x.dtype == dtype_of<C>; }
@@ -21,13 +22,19 @@ struct FoldPolicy {
 
   void load(C* to, const char* from, int64_t stride, int64_t n) const {
     if (args_.map == Map::nonzero) return load_nonzero(to, from, args_.x.dtype, stride, n);
-    cpu::load(to, from, args_.x.dtype, stride, n);
+    if (args_.x.dtype == dtype_of<C> && stride > 1 && stride <= kMostStride)
+      loops_.take(to, reinterpret_cast<const C*>(from), stride, n);
+    else
+      cpu::load(to, from, args_.x.dtype, stride, n);
     if (args_.map != Map::power) return map_all(to, n, std::make_integer_sequence<int, static_cast<int>(Map::count)>());
     if constexpr (!std::is_integral_v<C>)
       for (int64_t i = 0; i < n; ++i) to[i] = std::pow(std::abs(to[i]), static_cast<C>(args_.parameter));
   }
 
   void row(Cell& cell, const C* block, int64_t n, int64_t) const { cell = one(cell, loops_.row(block, n)); }
+
+  bool takes_blocks() const { return block_ != nullptr; }
+  void block(Cell& cell, const char* x) const { cell = one(cell, static_cast<Cell>(block_(x))); }
 
   void column(Cell* cells, const C* block, int64_t stride, int64_t rows, int64_t n, int64_t) const {
     if constexpr (std::is_same_v<C, Cell>) {
@@ -65,6 +72,7 @@ struct FoldPolicy {
 
   const FoldArgs& args_;
   const FoldLoops<C>& loops_;
+  const BlockFold block_;
 };
 
 /// Means and sums of squared deviations by Chan, Golub and LeVeque 1983, always in f64.
@@ -215,8 +223,7 @@ struct ExtremumPolicy {
       const int64_t end = std::min(n, begin + kPart);
       const C best = static_cast<C>(loops_.row(block + begin, end - begin));
       if (!beats(best, cell)) continue;
-      int64_t i = begin;
-      while (block[i] != best && block[i] == block[i]) ++i;
+      const int64_t i = begin + loops_.find(block + begin, end - begin, best);
       cell = {block[i], position + i};
     }
   }

@@ -12,6 +12,7 @@
 //   direct(), ordered() whether elements can be read in place; whether positions in row-major order matter
 //   identity()          the cell of no elements
 //   load(to, from, stride, n)                       reads n elements into a buffer of the compute type
+//   takes_blocks(), block(cell, from)               optional: accumulates a whole buffer's elements without one
 //   row(cell, block, n, position)                   accumulates n values, the first at `position` of the reduced range
 //   column(cells, block, stride, rows, n, position) accumulates rows of n values, one value for each of n cells
 //   combine(into, from)                             adds a later cell of the reduced range
@@ -23,6 +24,7 @@
 #include "lorry/device/cpu/team.h"
 #include "lorry/kernels/common/array.h"
 #include "lorry/kernels/common/fold.h"
+#include "lorry/kernels/cpu/common/fold_loops.h"
 
 namespace lorry::kernels::cpu {
 
@@ -78,7 +80,7 @@ class Reducer {
   static constexpr int64_t kColumnChunk = 256;   // reduced elements of a task by columns
   static constexpr int64_t kRowTask = 1 << 14;   // elements that make a task of short rows worth its overhead
   static constexpr int64_t kGrain = 1 << 15;     // elements worth waking a thread for
-  static constexpr int64_t kBlock = 1024;        // elements of a buffer
+  static constexpr int64_t kBlock = kFoldBlock;  // elements of a buffer
   static constexpr int64_t kMinColumns = 8;
   static constexpr int64_t kRows = 64, kConvertedRows = 8;
 
@@ -132,6 +134,13 @@ class Reducer {
     int64_t filled = 0, first = begin;
     for_each_run(x, begin, end, [&](const char* run, int64_t length, int64_t position) {
       for (int64_t done = 0; done < length;) {
+        if constexpr (requires { policy_.takes_blocks(); }) {
+          if (filled == 0 && stride == 1 && length - done >= kBlock && policy_.takes_blocks()) {
+            policy_.block(cell, run + done * element_);
+            done += kBlock;
+            continue;
+          }
+        }
         const int64_t part = std::min(length - done, kBlock - filled);
         policy_.load(block + filled, run + done * stride * element_, stride, part);
         filled += part;

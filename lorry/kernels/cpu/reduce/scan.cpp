@@ -4,67 +4,144 @@
 #include <algorithm>
 
 #include "lorry/device/cpu/team.h"
+#include "lorry/kernels/cpu/common/cursor.h"
 #include "lorry/kernels/cpu/common/fold_loops.h"
 #include "lorry/kernels/cpu/common/load_store.h"
+#include "lorry/kernels/cpu/reduce/scan_loops.h"
 #include "lorry/kernels/cpu/table.h"
 
 namespace lorry::kernels::cpu {
 namespace {
 
-constexpr int64_t kTile = 256;  // neighbouring lines that are scanned together
-constexpr int64_t kBlock = 1024;
+constexpr int64_t kTile = 256;          // neighbouring lines that are scanned together
+constexpr int64_t kFewSums = 16;        // fewer are added one by one
+constexpr int64_t kManyProducts = 128;  // of so many, some may be subnormal
 
+/// A scan of type C. A line is what is scanned; `lines` iterates over the first elements of all.
 template <class C, Fold kFold>
-void scan_as(const ScanArgs& args) {
-  const Array &out = args.out, &x = args.x;
-  const int64_t length = x.size(args.dim), step_x = x.stride(args.dim), step_out = out.stride(args.dim);
-  Layout lines[2] = {x.layout, out.layout};
-  lines[0].sizes[args.dim] = lines[1].sizes[args.dim] = 1;
-  const Iteration it = collapse(lines, 2);
-  if (length == 0 || it.numel() == 0) return;
-  const int64_t bytes_x = size_of(x.dtype), bytes_out = size_of(out.dtype);
-  // Lines that are adjacent in memory advance together; others are scanned one by one, in blocks.
-  const bool side_by_side = it.strides[0][0] == 1 && it.sizes[0] >= 8;
-  const int64_t tile = side_by_side ? kTile : 1, tiles = (it.sizes[0] + tile - 1) / tile;
-  const int64_t block = side_by_side ? 1 : kBlock;
+class Scan {
+ public:
+  Scan(const ScanArgs& args, const Iteration& lines)
+      : out_(args.out),
+        x_(args.x),
+        lines_(lines),
+        length_(x_.size(args.dim)),
+        step_x_(x_.stride(args.dim)),
+        step_out_(out_.stride(args.dim)),
+        in_place_(x_.dtype == dtype_of<C> && out_.dtype == dtype_of<C> && step_x_ == 1 && step_out_ == 1 &&
+                  !spans_overlap(x_.data, x_.layout, sizeof(C), out_.data, out_.layout, sizeof(C))) {}
 
-  lorry::cpu::parallel_for(
-      it.numel() / it.sizes[0] * tiles, std::max<int64_t>(1, 32768 / (tile * length)), [&](int64_t begin, int64_t end) {
-        C converted[kBlock];
-        Total<C> carried[kTile], results[kBlock];
-        for (int64_t task = begin; task < end; ++task) {
-          const int64_t first = task % tiles * tile, n = std::min(tile, it.sizes[0] - first);
-          int64_t row = task / tiles, at_x = first * it.strides[0][0], at_out = first * it.strides[1][0];
-          for (int d = 1; d < it.rank; ++d) {
-            at_x += row % it.sizes[d] * it.strides[0][d];
-            at_out += row % it.sizes[d] * it.strides[1][d];
-            row /= it.sizes[d];
-          }
-          std::fill(carried, carried + n, fold_identity<Total<C>>(kFold));
-          for (int64_t k = 0; k < length; k += block) {
-            const char* from = x.as<const char>() + (at_x + k * step_x) * bytes_x;
-            char* to = out.as<char>() + (at_out + k * step_out) * bytes_out;
-            if (side_by_side) {
-              load(converted, from, x.dtype, 1, n);
-              for (int64_t i = 0; i < n; ++i) carried[i] = fold_one<kFold, Total<C>>(carried[i], converted[i]);
-              store(to, out.dtype, it.strides[1][0], carried, n);
-            } else {
-              const int64_t count = std::min(block, length - k);
-              load(converted, from, x.dtype, step_x, count);
-              for (int64_t i = 0; i < count; ++i)
-                results[i] = carried[0] = fold_one<kFold, Total<C>>(carried[0], converted[i]);
-              store(to, out.dtype, step_out, results, count);
+  void run() const {
+    // Lines that are adjacent in memory advance together.
+    if (lines_.strides[0][0] == 1 && lines_.sizes[0] >= 8) return side_by_side();
+    lorry::cpu::parallel_for(lines_.numel(), std::max<int64_t>(1, 32768 / length_), [&](int64_t begin, int64_t end) {
+      Blocks blocks;
+      for (Cursor line(lines_, begin); begin < end;) {
+        int64_t count = 1;
+        if constexpr (kInLanes)
+          if (end - begin >= kScanLines && length_ >= kManyProducts) count = kScanLines;
+        scan(line, count, blocks);
+        begin += count;
+      }
+    });
+  }
+
+ private:
+  /// Whether several lines are multiplied in the lanes of vectors. Additions wait less for one another.
+  static constexpr bool kInLanes = !std::is_integral_v<C> && kFold == Fold::prod;
+
+  struct Blocks {
+    C x[kScanLines][kScanBlock], out[kScanLines][kScanBlock];
+  };
+
+  const char* from(int64_t offset) const { return x_.as<const char>() + offset * size_of(x_.dtype); }
+  char* to(int64_t offset) const { return out_.as<char>() + offset * size_of(out_.dtype); }
+
+  /// Scans `count` lines, 1 or kScanLines, and moves `line` past them.
+  void scan(Cursor& line, int64_t count, Blocks& blocks) const {
+    int64_t at_x[kScanLines], at_out[kScanLines];
+    for (int64_t l = 0; l < count; ++l) {
+      at_x[l] = line.offset[0], at_out[l] = line.offset[1];
+      line.step(1);
+    }
+    Total<C> totals[kScanLines];
+    std::fill(totals, totals + count, fold_identity<Total<C>>(kFold));
+    int64_t distrusted = 0;
+    for (int64_t k = 0; k < length_; k += kScanBlock) {
+      const int64_t n = std::min(kScanBlock, length_ - k);
+      if (count == 1 && in_place_) {
+        scan_block(reinterpret_cast<C*>(to(at_out[0] + k)), reinterpret_cast<const C*>(from(at_x[0] + k)), n, totals[0],
+                   distrusted);
+        continue;
+      }
+      for (int64_t l = 0; l < count; ++l) load(blocks.x[l], from(at_x[l] + k * step_x_), x_.dtype, step_x_, n);
+      if (count == 1) {
+        scan_block(blocks.out[0], blocks.x[0], n, totals[0], distrusted);
+      } else if constexpr (kInLanes) {
+        loops_.products(blocks.out[0], blocks.x[0], n, totals);
+      }
+      for (int64_t l = 0; l < count; ++l) store(to(at_out[l] + k * step_out_), out_.dtype, step_out_, blocks.out[l], n);
+    }
+  }
+
+  /// `distrusted`: how many blocks are not worth an attempt, because one before failed.
+  void scan_block(C* out, const C* x, int64_t n, Total<C>& total, int64_t& distrusted) const {
+    if constexpr (!std::is_integral_v<C> && kFold == Fold::sum) {
+      if (loops_.sums != nullptr && n >= kFewSums && --distrusted < 0) {
+        if (loops_.sums(out, x, n, total)) return;
+        distrusted = 8;
+      }
+    }
+    Total<C> running = total;
+    for (int64_t i = 0; i < n; ++i) out[i] = static_cast<C>(running = fold_one<kFold, Total<C>>(running, x[i]));
+    total = running;
+  }
+
+  void side_by_side() const {
+    const int64_t tiles = (lines_.sizes[0] + kTile - 1) / kTile;
+    lorry::cpu::parallel_for(
+        lines_.numel() / lines_.sizes[0] * tiles, std::max<int64_t>(1, 32768 / (kTile * length_)),
+        [&](int64_t begin, int64_t end) {
+          C converted[kTile];
+          Total<C> totals[kTile];
+          for (int64_t task = begin; task < end; ++task) {
+            const int64_t first = task % tiles * kTile, n = std::min(kTile, lines_.sizes[0] - first);
+            const Cursor line(lines_, task / tiles * lines_.sizes[0] + first);
+            std::fill(totals, totals + n, fold_identity<Total<C>>(kFold));
+            for (int64_t k = 0; k < length_; ++k) {
+              load(converted, from(line.offset[0] + k * step_x_), x_.dtype, 1, n);
+              for (int64_t i = 0; i < n; ++i) totals[i] = fold_one<kFold, Total<C>>(totals[i], converted[i]);
+              store(to(line.offset[1] + k * step_out_), out_.dtype, lines_.strides[1][0], totals, n);
             }
           }
-        }
-      });
-}
+        });
+  }
+
+  struct NoLoops {};
+  static auto loops() {
+    if constexpr (std::is_integral_v<C>)
+      return NoLoops{};
+    else
+      return scan_loops<C>();
+  }
+
+  const Array &out_, &x_;
+  const Iteration& lines_;
+  const int64_t length_, step_x_, step_out_;
+  const decltype(loops()) loops_ = loops();
+  const bool in_place_;  ///< lines are read and written without buffers; an attempt that fails must not overwrite x
+};
 
 }  // namespace
 
 void scan(const ScanArgs& args, const Stream&) {
-  visit_compute(args.out.dtype,
-                [&]<class C>(Type<C>) { args.product ? scan_as<C, Fold::prod>(args) : scan_as<C, Fold::sum>(args); });
+  Layout layouts[2] = {args.x.layout, args.out.layout};
+  layouts[0].sizes[args.dim] = layouts[1].sizes[args.dim] = 1;
+  const Iteration lines = collapse(layouts, 2);
+  if (args.x.size(args.dim) == 0 || lines.numel() == 0) return;
+  visit_compute(args.out.dtype, [&]<class C>(Type<C>) {
+    args.product ? Scan<C, Fold::prod>(args, lines).run() : Scan<C, Fold::sum>(args, lines).run();
+  });
 }
 
 }  // namespace lorry::kernels::cpu

@@ -20,9 +20,10 @@
 namespace lorry::kernels::cpu {
 template <class C>
 struct NormRows {
-  /// Writes one row; returns its mean (0 unless centred) and the reciprocal of its deviation.
-  void (*forward)(C* out, const C* x, const C* weight, const C* bias, int64_t n, double eps, bool centred, C& mean,
-                  C& rstd);
+  /// Writes rows of n elements, their means (unless null, then rows are not centred) and the reciprocals of their
+  /// deviations.
+  void (*forward)(C* out, const C* x, const C* weight, const C* bias, int64_t rows, int64_t n, double eps, C* mean,
+                  C* rstd);
   /// Writes one row of grad_x (unless null) and adds to the sums for weight and bias (unless null).
   void (*backward)(C* grad_x, C* weight_sum, C* bias_sum, const C* grad, const C* x, const C* weight, int64_t n, C mean,
                    C rstd, bool centred);
@@ -38,9 +39,8 @@ HWY_BEFORE_NAMESPACE();
 namespace lorry::kernels::cpu::HWY_NAMESPACE {
 
 template <class C>
-void norm_row(C* out, const C* x, const C* weight, const C* bias, int64_t n, double eps, bool centred, C& mean,
-              C& rstd) {
-  const double exact = centred ? fold_loops<C>(Fold::sum).row(x, n) / static_cast<double>(n) : 0;
+void norm_row(C* out, const C* x, const C* weight, const C* bias, int64_t n, double eps, C* mean, C* rstd) {
+  const double exact = mean ? fold_loops<C>(Fold::sum).row(x, n) / static_cast<double>(n) : 0;
   const C m = static_cast<C>(exact);
   const double squares = sum_map<false>(out, x, x, n, m, [&](auto d, auto v, auto) HWY_ATTR {
     const auto difference = hn::Sub(v, hn::Set(d, m));
@@ -54,8 +54,64 @@ void norm_row(C* out, const C* x, const C* weight, const C* bias, int64_t n, dou
     const auto normal = hn::MulAdd(hn::Sub(hn::LoadU(d, x + i), hn::Set(d, m)), hn::Set(d, r), hn::Set(d, rest));
     hn::StoreU(hn::MulAdd(normal, hn::LoadU(d, weight + i), hn::LoadU(d, bias + i)), d, out + i);
   });
-  mean = m;
-  rstd = r;
+  if (mean) *mean = m;
+  *rstd = r;
+}
+
+HWY_INLINE hn::Vec<hn::ScalableTag<double>> exact_lanes(hn::Vec<hn::ScalableTag<double>> v) { return v; }
+HWY_INLINE hn::Vec<hn::ScalableTag<double>> exact_lanes(hn::Vec<hn::Rebind<float, hn::ScalableTag<double>>> v) {
+  return hn::PromoteTo(hn::ScalableTag<double>(), v);
+}
+
+/// norm_row for rows of n <= kShortRow elements, one in each lane. Returns how many rows it has written: whole vectors
+/// of them.
+template <class C>
+int64_t norm_short(C* out, const C* x, const C* weight, const C* bias, int64_t rows, int64_t n, double eps, C* mean,
+                   C* rstd) {
+  const hn::ScalableTag<double> exact;
+  const hn::Rebind<C, decltype(exact)> d;
+  constexpr int64_t kN = hn::MaxLanes(exact);
+  const auto rounded = [&](auto v) HWY_ATTR {
+    if constexpr (std::is_same_v<C, double>)
+      return v;
+    else
+      return hn::DemoteTo(d, v);
+  };
+  const auto at = row_starts(d, n);
+  const auto count = hn::Set(exact, static_cast<double>(n)), one = hn::Set(exact, 1.0), zero = hn::Zero(exact);
+  int64_t r = 0;
+  for (; r + kN <= rows; r += kN, x += kN * n, out += kN * n) {
+    hn::Vec<decltype(d)> v[kShortRow], squares[kShortRow];
+    auto total = zero;
+    for (int64_t i = 0; i < n; ++i) {
+      v[i] = hn::GatherIndex(d, x + i, at);
+      total = hn::Add(total, exact_lanes(v[i]));
+    }
+    const auto centre = mean ? hn::Div(total, count) : zero;
+    const auto m = rounded(centre);
+    for (int64_t i = 0; i < n; ++i) squares[i] = hn::Mul(hn::Sub(v[i], m), hn::Sub(v[i], m));
+    const auto sum = exact_lanes(sum_short(d, squares, n)), off = hn::Sub(centre, exact_lanes(m));
+    const auto about = hn::Sub(hn::Div(sum, count), hn::Mul(off, off));
+    const auto variance = hn::IfThenElse(hn::Eq(sum, sum), hn::IfThenElseZero(hn::Gt(about, zero), about), sum);
+    const auto scale = rounded(hn::Div(one, hn::Sqrt(hn::Add(variance, hn::Set(exact, eps)))));
+    const auto rest = hn::Mul(rounded(hn::Neg(off)), scale);
+    for (int64_t i = 0; i < n; ++i) {
+      const auto normal = hn::MulAdd(hn::Sub(v[i], m), scale, rest);
+      hn::ScatterIndex(hn::MulAdd(normal, hn::Set(d, weight[i]), hn::Set(d, bias[i])), d, out + i, at);
+    }
+    if (mean) hn::StoreU(m, d, mean + r);
+    hn::StoreU(scale, d, rstd + r);
+  }
+  return r;
+}
+
+template <class C>
+void norm_rows(C* out, const C* x, const C* weight, const C* bias, int64_t rows, int64_t n, double eps, C* mean,
+               C* rstd) {
+  constexpr bool kPays = hn::MaxLanes(hn::ScalableTag<double>()) > 2;  // two rows at a time are no faster
+  const bool is_short = kPays && n <= kShortRow;
+  for (int64_t r = is_short ? norm_short(out, x, weight, bias, rows, n, eps, mean, rstd) : 0; r < rows; ++r)
+    norm_row(out + r * n, x + r * n, weight, bias, n, eps, mean ? mean + r : nullptr, rstd + r);
 }
 
 template <class C>
@@ -85,8 +141,8 @@ void norm_backward_row(C* grad_x, C* weight_sum, C* bias_sum, const C* grad, con
 }
 
 const NormTable* norm_table() {
-  static constexpr NormTable kTable{{norm_row<float>, norm_backward_row<float>},
-                                    {norm_row<double>, norm_backward_row<double>}};
+  static constexpr NormTable kTable{{norm_rows<float>, norm_backward_row<float>},
+                                    {norm_rows<double>, norm_backward_row<double>}};
   return &kTable;
 }
 
@@ -104,7 +160,7 @@ HWY_EXPORT(norm_table);
 constexpr int64_t kChunk = 32;
 
 template <class C>
-const NormRows<C>& norm_rows() {
+const NormRows<C>& norm_loops() {
   static const NormTable* const kTable = HWY_DYNAMIC_DISPATCH(norm_table)();
   if constexpr (std::is_same_v<C, float>) return kTable->f32;
   if constexpr (std::is_same_v<C, double>) return kTable->f64;
@@ -114,15 +170,16 @@ template <class C>
 void layer_norm_as(const NormArgs& args) {
   const int64_t rows = args.x.size(0), n = args.x.size(1);
   const ConvertedRow<C> weight(args.weight, n, 1), bias(args.bias, n, 0);
-  const bool centred = args.mean.data != nullptr;
+  C* const mean = args.mean.as<C>();
   lorry::cpu::parallel_for(rows, row_grain(n), [&](int64_t begin, int64_t end) {
-    RowReader<C> x(args.x, n);
-    RowWriter<C> out(args.out, n);
-    C unused;
-    for (int64_t r = begin; r < end; ++r) {
-      norm_rows<C>().forward(out(r), x(r), weight.data(), bias.data(), n, args.eps, centred,
-                             centred ? args.mean.as<C>()[r] : unused, args.rstd.as<C>()[r]);
-      out.done(r);
+    const int64_t most = rows_at_once(n);
+    RowReader<C> x(args.x, n, n, most);
+    RowWriter<C> out(args.out, n, n, most);
+    for (int64_t r = begin; r < end; r += most) {
+      const int64_t count = std::min(most, end - r);
+      norm_loops<C>().forward(out(r), x(r, count), weight.data(), bias.data(), count, n, args.eps,
+                              mean ? mean + r : nullptr, args.rstd.as<C>() + r);
+      out.done(r, count);
     }
   });
 }
@@ -146,8 +203,8 @@ void layer_norm_backward_as(const NormBackwardArgs& args) {
         if (!addend.empty())
           load(addend.data(), args.addend.as<const char>() + r * n * size_of(args.addend.dtype), args.addend.dtype, 1,
                n);
-        norm_rows<C>().backward(to, weight_sum, bias_sum, g(r), x(r), weight.data(), n,
-                                centred ? args.mean.as<C>()[r] : C(0), args.rstd.as<C>()[r], centred);
+        norm_loops<C>().backward(to, weight_sum, bias_sum, g(r), x(r), weight.data(), n,
+                                 centred ? args.mean.as<C>()[r] : C(0), args.rstd.as<C>()[r], centred);
         if (!to) continue;
         grad_x.done(r);
         if (addend.empty()) continue;

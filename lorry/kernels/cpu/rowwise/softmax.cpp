@@ -1,6 +1,6 @@
 // Row softmax. A row is read from memory once and stays in the first- or second-level cache for the three passes:
 // maximum, exponentials and their sum, scaling. A maximum that is not finite makes the whole row NaN, as in the
-// mathematical formula.
+// mathematical formula. Short rows are computed side by side, with the bits of one after the other.
 
 #include "lorry/kernels/rowwise.h"
 
@@ -20,7 +20,7 @@
 namespace lorry::kernels::cpu {
 template <class C>
 struct SoftmaxRows {
-  void (*forward)(C* out, const C* x, int64_t n, bool log);
+  void (*forward)(C* out, const C* x, int64_t rows, int64_t n, bool log);
   void (*backward)(C* grad_x, const C* grad, const C* out, int64_t n, bool log);
 };
 struct SoftmaxTable {
@@ -54,6 +54,47 @@ void softmax_row(C* out, const C* x, int64_t n, bool log) {
   }
 }
 
+/// Rows of n <= kShortRow elements, one in each lane. Returns how many rows it has written: whole vectors of them.
+template <class C>
+int64_t softmax_short(C* out, const C* x, int64_t rows, int64_t n, bool log) {
+  const hn::ScalableTag<C> d;
+  constexpr int64_t kN = hn::MaxLanes(d);
+  const auto at = row_starts(d, n);
+  const auto infinite = hn::Set(d, std::numeric_limits<C>::infinity());
+  const auto nan = hn::Set(d, std::numeric_limits<C>::quiet_NaN());
+  int64_t r = 0;
+  for (; r + kN <= rows; r += kN, x += kN * n, out += kN * n) {
+    hn::Vec<decltype(d)> v[kShortRow], terms[kShortRow], exponentials[kShortRow];
+    auto max = hn::Neg(infinite);
+    for (int64_t i = 0; i < n; ++i) {
+      v[i] = hn::GatherIndex(d, x + i, at);
+      max = hn::IfThenElse(hn::Or(hn::Gt(v[i], max), hn::Not(hn::Eq(v[i], v[i]))), v[i], max);
+    }
+    for (int64_t i = 0; i < n; ++i) terms[i] = exponentials[i] = hn::Exp(d, hn::Sub(v[i], max));
+    const auto finite = hn::Lt(hn::Abs(max), infinite);
+    const auto sum = sum_short(d, terms, n);
+    if (log) {
+      HWY_ALIGN C shift[kN];
+      hn::Store(sum, d, shift);
+      for (C& s : shift) s = static_cast<C>(std::log(static_cast<double>(s)));
+      for (int64_t i = 0; i < n; ++i)
+        hn::ScatterIndex(hn::IfThenElse(finite, hn::Sub(hn::Sub(v[i], max), hn::Load(d, shift)), nan), d, out + i, at);
+    } else {
+      // The same as a quotient of f64 that is then rounded to f32.
+      const auto scale = hn::Div(hn::Set(d, C(1)), sum);
+      for (int64_t i = 0; i < n; ++i)
+        hn::ScatterIndex(hn::IfThenElse(finite, hn::Mul(exponentials[i], scale), nan), d, out + i, at);
+    }
+  }
+  return r;
+}
+
+template <class C>
+void softmax_rows(C* out, const C* x, int64_t rows, int64_t n, bool log) {
+  for (int64_t r = n <= kShortRow ? softmax_short(out, x, rows, n, log) : 0; r < rows; ++r)
+    softmax_row(out + r * n, x + r * n, n, log);
+}
+
 template <class C>
 void softmax_backward_row(C* grad_x, const C* grad, const C* out, int64_t n, bool log) {
   if (log) {
@@ -74,8 +115,8 @@ void softmax_backward_row(C* grad_x, const C* grad, const C* out, int64_t n, boo
 }
 
 const SoftmaxTable* softmax_table() {
-  static constexpr SoftmaxTable kTable{{softmax_row<float>, softmax_backward_row<float>},
-                                       {softmax_row<double>, softmax_backward_row<double>}};
+  static constexpr SoftmaxTable kTable{{softmax_rows<float>, softmax_backward_row<float>},
+                                       {softmax_rows<double>, softmax_backward_row<double>}};
   return &kTable;
 }
 
@@ -91,7 +132,7 @@ namespace {
 HWY_EXPORT(softmax_table);
 
 template <class C>
-const SoftmaxRows<C>& softmax_rows() {
+const SoftmaxRows<C>& softmax_loops() {
   static const SoftmaxTable* const kTable = HWY_DYNAMIC_DISPATCH(softmax_table)();
   if constexpr (std::is_same_v<C, float>) return kTable->f32;
   if constexpr (std::is_same_v<C, double>) return kTable->f64;
@@ -111,11 +152,13 @@ void visit_rows(const Array& x, F&& f) {
 void softmax(const Array& out, const Array& x, bool log, const Stream&) {
   visit_rows(x, [&]<class C>(Type<C>, int64_t n, int64_t rows) {
     lorry::cpu::parallel_for(rows, row_grain(n), [&](int64_t begin, int64_t end) {
-      RowReader<C> in(x, n);
-      RowWriter<C> to(out, n);
-      for (int64_t r = begin; r < end; ++r) {
-        softmax_rows<C>().forward(to(r), in(r), n, log);
-        to.done(r);
+      const int64_t most = rows_at_once(n);
+      RowReader<C> in(x, n, n, most);
+      RowWriter<C> to(out, n, n, most);
+      for (int64_t r = begin; r < end; r += most) {
+        const int64_t count = std::min(most, end - r);
+        softmax_loops<C>().forward(to(r), in(r, count), count, n, log);
+        to.done(r, count);
       }
     });
   });
@@ -127,7 +170,7 @@ void softmax_backward(const Array& grad_x, const Array& grad, const Array& out, 
       RowReader<C> g(grad, n), y(out, n);
       RowWriter<C> to(grad_x, n);
       for (int64_t r = begin; r < end; ++r) {
-        softmax_rows<C>().backward(to(r), g(r), y(r), n, log);
+        softmax_loops<C>().backward(to(r), g(r), y(r), n, log);
         to.done(r);
       }
     });

@@ -1,0 +1,26 @@
+#pragma once
+
+// What copies do with vectors (move_runs.cpp). `size` is that of an element in bytes: 1, 2, 4 or 8.
+
+#include <cstdint>
+
+#include "lorry/kernels/cpu/common/simd.h"
+
+namespace lorry::kernels::cpu {
+
+inline constexpr int64_t kCacheLine = 64;  ///< bytes
+
+/// Transposes: tile[y * width + x] = from[x * pitch + y].
+using TransposeTile = void(const void* from, int64_t pitch, void* tile, int64_t width, int64_t height, int64_t size);
+/// Writes each of `count` elements, `stride` elements apart, `times` times next to each other.
+using RepeatEach = void(const void* from, int64_t stride, void* to, int64_t times, int64_t count, int64_t size);
+/// Copies a run. Its whole cache lines go past the caches: others see them after stream_end().
+using StreamRun = void(char* to, const char* from, int64_t bytes);
+/// Fills cache lines, in the same way, with one line.
+using StreamLines = void(char* to, const char* line, int64_t lines);
+using StreamEnd = void();
+
+LORRY_SIMD_DECLARE(TransposeTile transpose_tile; RepeatEach repeat_each; StreamRun stream_run; StreamLines stream_lines;
+                   StreamEnd stream_end)
+
+}  // namespace lorry::kernels::cpu

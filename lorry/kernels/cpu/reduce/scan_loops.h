@@ -1,0 +1,30 @@
+#pragma once
+
+// The vector loops of scans over f32 and f64. They do the same additions and multiplications as a loop over a line.
+
+#include <cstdint>
+
+namespace lorry::kernels::cpu {
+
+inline constexpr int64_t kScanLines = 8;    // lines that are multiplied at once
+inline constexpr int64_t kScanBlock = 512;  // elements of a line in a buffer
+
+/// C is float or double.
+template <class C>
+struct ScanLoops {
+  /// Running products of kScanLines lines of n <= kScanBlock elements. Lines begin kScanBlock elements apart. `totals`:
+  /// of the elements before; updated.
+  void (*products)(C* out, const C* x, int64_t n, double* totals);
+  /// Running sums of one line. Returns false if it could not compute them, with `total` unchanged and anything in out.
+  /// Null: there is no such loop.
+  bool (*sums)(C* out, const C* x, int64_t n, double& total);
+};
+
+template <class C>
+const ScanLoops<C>& scan_loops();
+template <>
+const ScanLoops<float>& scan_loops<float>();
+template <>
+const ScanLoops<double>& scan_loops<double>();
+
+}  // namespace lorry::kernels::cpu
