@@ -1,10 +1,10 @@
 // Runs block functions over tensors.
 //
-// Contiguous operands of the block function's type are passed to it as they are. Otherwise the iteration is divided into
-// blocks. In each block, operands that are not contiguous or not of that type are gathered and converted into buffers in
-// the first-level cache; the result is written back the same way. So small integers, mixed types and strides need no
-// functions of their own; they cost a pass over cached memory. A long row
-// (kRow) has blocks of its own, whose unit-stride operands are used in place; shorter rows share blocks.
+// Contiguous operands of the block function's type are passed to it as they are. Otherwise the iteration is divided
+// into blocks. In each block, operands that are not contiguous or not of that type are gathered and converted into
+// buffers in the first-level cache; the result is written back the same way. So small integers, mixed types and
+// strides need no functions of their own; they cost a pass over cached memory. A long row (kRow) has blocks of its
+// own, whose unit-stride operands are used in place; shorter rows share blocks.
 //
 // Bytes moved: every operand once, the result once. Elements are independent, so results do not depend on the division
 // among threads.
