@@ -10,10 +10,10 @@ target_compile_options(lorry_warnings INTERFACE
   -Xcompiler=-Wall,-Wno-unknown-pragmas,-ffp-contract=off,-fno-omit-frame-pointer
   $<$<BOOL:${LORRY_WERROR}>:-Werror=all-warnings>>)
 
-# lorry_unity(TARGET): sources of the target are compiled several at a time, so that their headers are read once for all
-# of them. Names in their anonymous namespaces must differ.
+# lorry_unity(TARGET): sources of the target are compiled four at a time, so that their headers are read once for all
+# four. Names in their anonymous namespaces must differ.
 function(lorry_unity target)
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ${LORRY_UNITY} UNITY_BUILD_BATCH_SIZE ${LORRY_UNITY_BATCH})
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${LORRY_UNITY} UNITY_BUILD_BATCH_SIZE 4)
 endfunction()
 
 # lorry_room(NAME SOURCES... DEPENDS... PRIVATE...): one library a room, linked only upwards; static, or shared with

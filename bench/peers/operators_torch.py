@@ -232,7 +232,7 @@ def sorting(cases):
 def indexing(cases):
     table_sizes = (50257, 768)
 
-    def picked(call, grad=False):
+    def picked(call):
         def make():
             table, at = operand(table_sizes), integers(50257, 8192)
             return lambda: call(table, at)

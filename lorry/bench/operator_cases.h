@@ -51,7 +51,6 @@ inline constexpr int64_t kSmall = 1 << 12;
 
 /// "4 M", "4096"
 std::string count_text(int64_t elements);
-double bytes_of(const Tensor& x);
 /// Uniform between 0.1 and 0.9, where every operator is defined; small whole numbers from 1 on for integers.
 Tensor operand(const Dims& sizes, DType dtype = kF32);
 

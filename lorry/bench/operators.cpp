@@ -23,8 +23,6 @@ std::string count_text(int64_t elements) {
   return elements % (1 << 20) == 0 ? fmt::format("{} M", elements >> 20) : fmt::format("{}", elements);
 }
 
-double bytes_of(const Tensor& x) { return static_cast<double>(x.nbytes()); }
-
 Tensor operand(const Dims& sizes, DType dtype) {
   if (dtype == kBool) return rand(sizes).gt(0.5);
   if (!is_floating(dtype)) return randint(1, 9, sizes, {.dtype = dtype});

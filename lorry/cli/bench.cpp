@@ -95,6 +95,8 @@ int run_bench(const BenchOptions& options, const CommonOptions& common) {
   std::vector<Result> all;
   CaseFilter filter(options.filter);
   if (options.rounds) {
+    require<ValueError>(common.json.empty() && options.plot.empty(),
+                        "bench: --rounds writes to standard output alone; got --json or --plot with it");
     bench::operator_rounds(std::ref(filter), std::cin, std::cout);
     return 0;
   }

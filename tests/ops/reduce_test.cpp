@@ -208,6 +208,37 @@ TEST(reduce, choosing_among_nothing_is_refused) {
   expect_error<IndexError>([&] { x.norm(kInf, {1}); }, "norm: dimension 1 is empty");
 }
 
+/// Whether the running totals of x's rows, in f64 and rounded to f32, are those of a loop to the bit.
+template <class F>
+::testing::AssertionResult are_running_totals(const Tensor& got, const Tensor& x, double start, F add) {
+  for (int64_t row = 0; row < x.size(0); ++row) {
+    double total = start;
+    for (int64_t i = 0; i < x.size(1); ++i) {
+      total = add(total, element(x, row * x.size(1) + i));
+      const double expected = static_cast<float>(total), here = element(got, row * x.size(1) + i);
+      if (here != expected && !(std::isnan(here) && std::isnan(expected)))
+        return ::testing::AssertionFailure()
+               << "row " << row << " at " << i << ": " << here << " instead of " << expected;
+    }
+  }
+  return ::testing::AssertionSuccess();
+}
+
+TEST(reduce, long_scans_are_those_of_a_loop_to_the_bit_whatever_comes_up_in_them) {
+  manual_seed(5);
+  for (const int64_t length : {127, 128, 600, 1500}) {
+    const Tensor x = randn({17, length}, {.device = kCPU}).mul(3);
+    set_element(x, 2 * length + 70, INFINITY);
+    set_element(x, 3 * length + 100, NAN);
+    set_element(x, 4 * length + 90, 1e30);
+    set_element(x, 5 * length + 90, 1e-30);
+    set_element(x, 6 * length + 5, 0);
+    for (int64_t i = 0; i < length; ++i) set_element(x, 7 * length + i, 1e20);  // products that overflow
+    EXPECT_TRUE(are_running_totals(x.cumsum(1), x, 0, std::plus<>())) << length;
+    EXPECT_TRUE(are_running_totals(x.cumprod(1), x, 1, std::multiplies<>())) << length;
+  }
+}
+
 TEST(reduce, prod_cumsum_and_cumprod_match_a_loop_along_every_dimension) {
   for (const DType dtype : kDTypes)
     for (const Memory memory : kMemories) {

@@ -151,7 +151,7 @@ struct OperandPlan {
 };
 
 /// Runs one thread's share, block by block. Operands that are strided or of another dtype are read and written through
-/// contiguous copies in the compute type.
+/// contiguous copies in the type of the function.
 class BlockRunner {
  public:
   BlockRunner(const OperandPlan& plan, BlockFunction function, int arity)

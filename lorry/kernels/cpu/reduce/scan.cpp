@@ -39,7 +39,7 @@ class Scan {
       for (Cursor line(lines_, begin); begin < end;) {
         int64_t count = 1;
         if constexpr (kInLanes)
-          if (end - begin >= kScanLines && length_ >= kManyProducts) count = kScanLines;
+          if (loops_.products != nullptr && end - begin >= kScanLines && length_ >= kManyProducts) count = kScanLines;
         scan(line, count, blocks);
         begin += count;
       }

@@ -29,6 +29,8 @@ HWY_INLINE hn::Vec<Tag> widened(hn::Vec<Tag> v) { return v; }
 HWY_INLINE hn::Vec<Narrow> as_element(Narrow d, hn::Vec<Tag> v) { return hn::DemoteTo(d, v); }
 HWY_INLINE hn::Vec<Tag> as_element(Tag, hn::Vec<Tag> v) { return v; }
 
+#if HWY_TARGET != HWY_SCALAR  // whose conversion to f32 makes an infinity finite
+
 /// Lanes are lines. A product that becomes subnormal costs a processor a hundred cycles, for all lanes at once.
 template <class C>
 void products(C* out, const C* x, int64_t n, double* totals) {
@@ -45,8 +47,6 @@ void products(C* out, const C* x, int64_t n, double* totals) {
     hn::StoreU(total, Tag(), totals + first);
   }
 }
-
-#if HWY_TARGET != HWY_SCALAR
 
 /// v with its lanes moved up by `step`, and `low` in the lanes below.
 HWY_INLINE hn::Vec<Tag> moved_up(hn::Vec<Tag> v, int64_t step, hn::Vec<Tag> low) {
@@ -91,7 +91,7 @@ bool sums(float* out, const float* x, int64_t n, double& total) {
 
 const ScanTable* scan_table() {
 #if HWY_TARGET == HWY_SCALAR
-  static constexpr ScanTable kTable{{products<float>, nullptr}, {products<double>, nullptr}};
+  static constexpr ScanTable kTable{{nullptr, nullptr}, {nullptr, nullptr}};
 #else
   static constexpr ScanTable kTable{{products<float>, sums}, {products<double>, nullptr}};
 #endif

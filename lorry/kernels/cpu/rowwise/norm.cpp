@@ -108,8 +108,8 @@ int64_t norm_short(C* out, const C* x, const C* weight, const C* bias, int64_t r
 template <class C>
 void norm_rows(C* out, const C* x, const C* weight, const C* bias, int64_t rows, int64_t n, double eps, C* mean,
                C* rstd) {
-  constexpr bool kPays = hn::MaxLanes(hn::ScalableTag<double>()) > 2;  // two rows at a time are no faster
-  const bool is_short = kPays && n <= kShortRow;
+  // Not with a single lane: there is nothing to gain, and Highway's conversion to f32 then makes an infinity finite.
+  const bool is_short = hn::MaxLanes(hn::ScalableTag<double>()) > 1 && n <= kShortRow;
   for (int64_t r = is_short ? norm_short(out, x, weight, bias, rows, n, eps, mean, rstd) : 0; r < rows; ++r)
     norm_row(out + r * n, x + r * n, weight, bias, n, eps, mean ? mean + r : nullptr, rstd + r);
 }
