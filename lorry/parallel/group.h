@@ -68,7 +68,8 @@ class Group {
   std::optional<Members> members_;  ///< none in a group of one
   std::mutex mutex_;
   std::map<std::pair<int, int>, Member::Calls*> transfers_;  ///< by the two ranks
-  std::map<int, std::unique_ptr<Transport>> transports_;     ///< by the GPU's number; -1: the CPU's
+  std::unique_ptr<Transport> of_cpu_, of_gpu_;               ///< each made by the first call that needs it
+  Device gpu_{};                                             ///< that `of_gpu_` works on
 };
 
 /// The group that a call was announced with. Throws ValueError if there is none of this name.

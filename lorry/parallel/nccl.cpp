@@ -195,16 +195,23 @@ class NcclTransport final : public Transport, private Member::Watched {
   NcclTransport(const Members& members, Device device) : members_(members), device_(device), stream_(device, -1) {
     const Library& library = nccl();
     const cuda::DeviceGuard guard(device.index);
+    cudaDeviceProp properties{};
+    cuda::check(cudaGetDeviceProperties(&properties, device.index), "cudaGetDeviceProperties");
+    // Each member tells its GPU; the first adds the id of the communicator.
+    std::string own(properties.uuid.bytes, sizeof(properties.uuid.bytes));
     ncclUniqueId id{};
-    std::string own;
     if (members.own == 0) {
       check(library.GetUniqueId(&id), "ncclGetUniqueId");
-      own.assign(id.internal, sizeof(id.internal));
+      own.append(id.internal, sizeof(id.internal));
     }
     const std::string key = fmt::format("the making of group {} of GPUs", members.name);
-    const std::vector<std::string> ids = members.member.exchange(key, members.ranks, std::move(own));
-    require<ParallelError>(ids.at(0).size() == sizeof(id.internal), "rank {} has sent no id of NCCL", members.ranks[0]);
-    std::memcpy(id.internal, ids[0].data(), sizeof(id.internal));
+    std::vector<std::string> told = members.member.exchange(key, members.ranks, std::move(own));
+    constexpr size_t kUuid = sizeof(properties.uuid.bytes);
+    require<ParallelError>(told.at(0).size() == kUuid + sizeof(id.internal), "rank {} has sent no id of NCCL",
+                           members.ranks[0]);
+    std::memcpy(id.internal, told[0].data() + kUuid, sizeof(id.internal));
+    told[0].resize(kUuid);
+    require_own_gpus(members.name, members.ranks, told);
     make(id);
     members.member.watch(*this);
   }

@@ -132,9 +132,20 @@ Noted Group::note_transfer(int from, int to, uint64_t signature, const std::func
 
 Transport& Group::transport(Device device) {
   const std::lock_guard lock(mutex_);
-  std::unique_ptr<Transport>& transport = transports_[device.is_cuda() ? device.index : -1];
-  if (transport == nullptr) transport = device.is_cuda() ? nccl_transport(*members_, device) : mpi_transport(*members_);
-  return *transport;
+  if (device.is_cpu()) {
+    if (of_cpu_ == nullptr) of_cpu_ = mpi_transport(*members_);
+    return *of_cpu_;
+  }
+  if (of_gpu_ == nullptr) {
+    of_gpu_ = nccl_transport(*members_, device);
+    gpu_ = device;
+  }
+  if (gpu_ != device)
+    raise_as<DeviceError>("ProcessGroup",
+                          "got a tensor on {} for group {}, to which this rank gave tensors on {} before; expected the "
+                          "same GPU in every call: make tensors on ProcessGroup::device()",
+                          device, name_, gpu_);
+  return *of_gpu_;
 }
 
 std::shared_ptr<Group> group_named(const std::string& name) {
@@ -150,6 +161,17 @@ std::shared_ptr<Group> group_named(const std::string& name) {
 }
 
 }  // namespace detail
+
+void require_own_gpus(const std::string& group, std::span<const int> ranks, std::span<const std::string> gpus) {
+  for (size_t i = 0; i < gpus.size(); ++i) {
+    const auto first = static_cast<size_t>(std::find(gpus.begin(), gpus.end(), gpus[i]) - gpus.begin());
+    if (first == i) continue;
+    raise_as<DeviceError>("ProcessGroup",
+                          "ranks {} and {} gave group {} tensors of the same GPU; expected a GPU for each rank: make "
+                          "tensors on ProcessGroup::device()",
+                          ranks[first], ranks[i], group);
+  }
+}
 
 ProcessGroup join(const JoinOptions& options) {
   const std::lock_guard lock(current().mutex);

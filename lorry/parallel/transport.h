@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -86,6 +87,10 @@ struct Members {
   Member::Calls* calls;    ///< that all of them make
   int size() const { return static_cast<int>(ranks.size()); }
 };
+
+/// Throws DeviceError where two ranks have the same GPU, since NCCL does not connect such ranks. `gpus` has the UUID of
+/// each rank's.
+void require_own_gpus(const std::string& group, std::span<const int> ranks, std::span<const std::string> gpus);
 
 /// Ends MPI in this process, if it has begun and no rank has failed.
 void end_mpi(Member& member) noexcept;

@@ -200,6 +200,21 @@ TEST(Collectives, refuse_what_does_not_fit_on_every_rank_alike) {
   expect_same(leaf.detach(), full({2}, world().size()));
 }
 
+TEST(Collectives, refuse_a_gpu_that_another_rank_has) {
+  if (world().size() < 2 || devices().size() < 2) GTEST_SKIP() << "needs a GPU for each of several ranks";
+  const Tensor own = ones({2}, {.device = world().device()}), of_rank_0 = ones({2}, {.device = {DeviceType::cuda, 0}});
+  if (world().rank() < 2) {
+    const ProcessGroup two = world().subgroup({0, 1});
+    EXPECT_THROW(all_reduce_(of_rank_0, two), DeviceError);  // refused by both
+    all_reduce_(own, two);
+    expect_same(own, full({2}, 2));
+    if (world().rank() == 1) {
+      EXPECT_THROW(all_reduce_(of_rank_0, two), DeviceError);
+    }
+  }
+  barrier(world());
+}
+
 /// Makes every call that it hears again, from copies of what it had before.
 struct Again {
   static inline std::vector<Tensor> inputs = {};

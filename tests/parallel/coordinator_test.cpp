@@ -11,6 +11,7 @@
 
 #include "lorry/base/error.h"
 #include "lorry/parallel/launch.h"
+#include "lorry/parallel/transport.h"
 
 namespace lorry::parallel {
 namespace {
@@ -217,6 +218,17 @@ TEST(Launch, is_read_from_the_environment_of_each_launcher) {
   }
   const Variables variables{{"OMPI_COMM_WORLD_SIZE", "2"}, {"OMPI_COMM_WORLD_RANK", "2"}};
   EXPECT_THROW(static_cast<void>(launched()), ValueError);
+}
+
+TEST(Gpus, are_refused_where_two_ranks_have_the_same) {
+  const std::vector<int> ranks{1, 4, 6};
+  EXPECT_NO_THROW(require_own_gpus("even", ranks, std::vector<std::string>{"a", "b", "c"}));
+  try {
+    require_own_gpus("even", ranks, std::vector<std::string>{"a", "b", "a"});
+    FAIL() << "accepted";
+  } catch (const DeviceError& error) {
+    EXPECT_NE(std::string(error.what()).find("ranks 1 and 6 gave group even"), std::string::npos) << error.what();
+  }
 }
 
 }  // namespace
