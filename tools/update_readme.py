@@ -5,7 +5,8 @@ that none of them is ever typed.
     tools/update_readme.py            # rewrites them
     tools/update_readme.py --check    # exits 1 when they do not say what the files say
 
-bench/measure makes the results; bench/measure_gpu h200.json and h200_optim.json, and bench/measure_demo demo.json.
+bench/measure makes the results; bench/measure_gpu h200.json and h200_optim.json, bench/measure_demo demo.json, and
+bench/peers/operators_torch.py those of operators.
 """
 import json
 import re
@@ -14,6 +15,7 @@ import sys
 import textwrap
 from pathlib import Path
 
+import operator_tables
 import optim_tables
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -354,6 +356,41 @@ def byte_presets():
     return "\n".join(lines)
 
 
+# The reports of bench/peers/operators_torch.py, and what the pages call their machines.
+OPERATORS = (("operators.json", "A CPU"), ("h200_operators.json", "An H200"))
+
+
+def operator_speed():
+    """What docs/operator-speed.md shows of each machine."""
+    lines = []
+    for name, title in OPERATORS:
+        if (report := report_of(name)) is None:
+            continue
+        operators = operator_tables.Operators(report)
+        on_cpu = operators.pairs[0][0]["device"] == "cpu"
+        where = processor(report["machine"]) if on_cpu else gpu_of(report)
+        said = f"On {where}, {version_of(report)}, {operators.runs} runs ([{name}](../bench/results/{name}))."
+        lines += [f"## {title}", "", textwrap.fill(said, WIDTH), "", *operator_tables.family_table(operators), ""]
+        if slower := operator_tables.slower_table(operators):
+            lines += ["Slower than PyTorch:", "", *slower, ""]
+        lines += [*operator_tables.whole_tables(operators), ""]
+    return "\n".join(lines).rstrip()
+
+
+def operator_counts():
+    """One sentence a machine: how many operators are faster than PyTorch, and how many are not."""
+    said = []
+    for name, title in OPERATORS:
+        if report := report_of(name):
+            operators = operator_tables.Operators(report)
+            faster, equal, slower = (len(operators.with_verdict(x)) for x in ("faster", "equal", "slower"))
+            said.append(f"{title}: of {len(operators.pairs)} single calls {faster} are faster than "
+                        f"{version_of(report)}, {equal} take the same time, {slower} are slower.")
+    if not said:
+        return ""
+    return textwrap.fill(" ".join([*said, "[Each of them](docs/operator-speed.md) is listed."]), WIDTH)
+
+
 def pages():
     """{page: {mark: what stands there}}; without results a place is left empty."""
     report = report_of("h200_optim.json")
@@ -364,8 +401,9 @@ def pages():
         return "\n".join([*lines, "", steps.source()]) if lines else ""
 
     return {
-        "README.md": {"example": example(), "demo": demo(), "speed": speed()},
+        "README.md": {"example": example(), "demo": demo(), "speed": speed(), "operators": operator_counts()},
         "docs/benchmarks.md": {"numbers": numbers(), "steps": optimizer_steps(), "bytes": byte_presets()},
+        "docs/operator-speed.md": {"operators": operator_speed()},
         "docs/own-functions.md": {"example": example("own_function")},
         "docs/optimizers.md": {mark: table(make) for mark, make in optim_tables.TABLES.items()
                                if make is not optim_tables.picture_table},

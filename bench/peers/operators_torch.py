@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Measures the cases of `lorry bench operators` in PyTorch, each in turn with Lorry: round by round the two alternate,
-so that what disturbs the machine meets both. Shows the median of the rounds' ratios, and the range that half of them
-lie in; a case counts as slower only where all of that range lies above 1 / 0.95.
+so that what disturbs the machine meets both. Shows the median of the rounds' speed-ups, and the range that half of them
+lie in; a case counts as slower only where all of that range lies below 0.95.
 
-    python bench/peers/operators_torch.py build/release/lorry [--threads 2] [--device cuda] [--filter TEXT] [--json F]
+    python bench/peers/operators_torch.py build/release/lorry [--threads 2] [--device cuda] [--filter TEXT]
+        [--rounds 7] [--runs 2] [--json F]
 
-The report has the schema of `lorry bench --json`: two results a case, Lorry's and PyTorch's.
+With --runs 2 all cases are measured, and then all again: a case is slower if it is in both runs. The report has the
+schema of `lorry bench --json`: two results a case, Lorry's and PyTorch's; tools/operator_tables.py shows it.
 """
 import argparse
 import json
@@ -20,6 +22,7 @@ from torch.nn import functional as F
 
 import harness
 import schema
+import speedups
 
 L, S = 1 << 22, 1 << 12
 DTYPES = {"f32": torch.float32, "f64": torch.float64, "bf16": torch.bfloat16, "f16": torch.float16, "i64": torch.int64,
@@ -44,6 +47,15 @@ def integers(high, *sizes):
 
 class Cases(dict):
     """By name: a function that makes the inputs and returns the call."""
+    family = ""  # of the cases that are added
+
+    def __init__(self):
+        super().__init__()
+        self.families = {}
+
+    def __setitem__(self, name, make):
+        self.families[name] = self.family
+        super().__setitem__(name, make)
 
     def of_one(self, name, sizes, dtype, call):
         def make():
@@ -440,6 +452,60 @@ class Lorry:
         return self.reply()
 
 
+def spread_of(own, theirs):
+    """[low, median, high] of PyTorch's time over Lorry's: half of the rounds lie from low to high."""
+    speedups = sorted(y / x for x, y in zip(own, theirs))
+    quarter = (len(speedups) - 1) // 4
+    return [speedups[quarter], statistics.median(speedups), speedups[-1 - quarter]]
+
+
+class Measured:
+    """A case: the times of all rounds, and the spread of each run."""
+
+    def __init__(self, name, family):
+        self.name, self.family = name, family
+        self.own, self.theirs, self.speedups = [], [], []
+        self.reply = {}  # to the first round: bytes, dtype, and what bounds the case
+
+    def run(self, lorry, call, rounds, device):
+        """Rounds of both in turn, after one in which both warm up."""
+        wait = torch.cuda.synchronize if device == "cuda" else (lambda: None)
+        effort = {"warmup_s": 0.02, "sample_s": 0.0005 if device == "cpu" else 0.004, "total_s": 0.1}
+        own, theirs = [], []
+        for i in range(rounds + 1):
+            time.sleep(0.01)  # the other's threads may still spin
+            reply = lorry.round(self.name)
+            time.sleep(0.01)
+            peer = harness.measure(call, wait, **effort)
+            if i == 0:
+                self.reply = reply
+                continue
+            own.append(reply["median_us"])
+            theirs.append(peer["median_us"])
+        self.own += own
+        self.theirs += theirs
+        self.speedups.append(spread_of(own, theirs))
+
+    def rows(self, device):
+        size = {"bytes": int(self.reply["bytes"])} if "bytes" in self.reply else {}
+        for implementation, times in (("lorry", self.own), (f"pytorch {torch.__version__}", self.theirs)):
+            row = {"suite": "operators", "case": self.name, "family": self.family, "implementation": implementation,
+                   "device": device, "dtype": self.reply["dtype"], "median_us": statistics.median(times),
+                   "min_us": min(times), **size}
+            if implementation == "lorry":
+                row["speedups"] = self.speedups
+                if "ceiling_us" in self.reply:
+                    row["ratio_to_ceiling"] = self.reply["ceiling_us"] / row["median_us"]
+            yield schema.with_rates(row)
+
+    def show(self, device):
+        own, theirs = self.rows(device)
+        low, middle, high = self.speedups[-1]
+        best = f"  {100 * own['ratio_to_ceiling']:.0f} % of the best" if "ratio_to_ceiling" in own else ""
+        print(f"{self.name:<58} {own['median_us']:12.2f} us {theirs['median_us']:12.2f} us  "
+              f"{middle:6.2f} x ({low:.2f} to {high:.2f})  {speedups.verdict(self.speedups[-1:])}{best}", flush=True)
+
+
 def main():
     global DEVICE
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -448,56 +514,34 @@ def main():
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--filter", default="")
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--runs", type=int, default=1, help="of all cases, one after the other")
     parser.add_argument("--json")
     a = parser.parse_args()
     DEVICE = a.device
     torch.set_num_threads(a.threads)
     cases = Cases()
     for add in (pointwise, reductions, rows, sorting, indexing, copies, products, training):
+        cases.family = add.__name__
         add(cases)
     lorry = Lorry(a.lorry, a.device, a.threads, a.filter)
     if missing := set(lorry.names) - set(cases):
         sys.exit(f"operators_torch.py: these cases of Lorry's are not here: {sorted(missing)}")
     if not a.filter and (missing := set(cases) - set(lorry.names)):
         sys.exit(f"operators_torch.py: Lorry does not have these cases: {sorted(missing)}")
-    wait = torch.cuda.synchronize if a.device == "cuda" else (lambda: None)
-    results, slower = [], []
-    for name in lorry.names:
-        call, own, theirs, reply = cases[name](), [], [], {}
-        for i in range(a.rounds + 1):
-            time.sleep(0.01)  # the other's threads may still spin
-            answer = lorry.round(name)
-            time.sleep(0.01)
-            effort = {"warmup_s": 0.02, "sample_s": 0.0005 if a.device == "cpu" else 0.004, "total_s": 0.1}
-            torch_round = harness.measure(call, wait, **effort)
-            if i == 0:  # both warm up, and Lorry says what bounds the case
-                reply = answer
-                continue
-            own.append(answer["median_us"])
-            theirs.append(torch_round["median_us"])
-        call = None
-        ratios = sorted(x / y for x, y in zip(own, theirs))
-        quarter = (len(ratios) - 1) // 4
-        low, middle, high = ratios[quarter], statistics.median(ratios), ratios[-1 - quarter]
-        verdict = "slower" if low > 1 / 0.95 else "faster" if high < 0.95 else "equal"
-        if verdict == "slower":
-            slower.append((name, middle))
-        size = {"bytes": int(reply["bytes"])} if "bytes" in reply else {}
-        for implementation, times in (("lorry", own), (f"pytorch {torch.__version__}", theirs)):
-            row = {"suite": "operators", "case": name, "implementation": implementation, "device": a.device,
-                   "dtype": reply["dtype"], "median_us": statistics.median(times), "min_us": min(times), **size}
-            if implementation == "lorry" and "ceiling_us" in reply:
-                row["ratio_to_ceiling"] = reply["ceiling_us"] / row["median_us"]
-            results.append(schema.with_rates(row))
-        best = f"  {100 * results[-2]['ratio_to_ceiling']:.0f} % of the best" if "ceiling_us" in reply else ""
-        print(f"{name:<58} {statistics.median(own):12.2f} us {statistics.median(theirs):12.2f} us  "
-              f"{1 / middle:6.2f} x ({1 / high:.2f} to {1 / low:.2f})  {verdict}{best}", flush=True)
-    print(f"{len(lorry.names)} cases, {len(slower)} slower than 0.95 of PyTorch beyond the spread")
-    for name, ratio in sorted(slower, key=lambda x: -x[1]):
-        print(f"  {1 / ratio:.2f} x  {name}")
+    measured = [Measured(name, cases.families[name]) for name in lorry.names]
     info = subprocess.run([a.lorry, "info", "--json", "-"], check=True, capture_output=True, text=True).stdout
     machine = json.loads(info)
-    harness.write(a.json, machine.get("machine", machine) | {"torch": torch.__version__, "threads": a.threads}, results)
+    machine = machine.get("machine", machine) | {"torch": torch.__version__, "threads": a.threads}
+    for run in range(a.runs):
+        for case in measured:
+            case.run(lorry, cases[case.name](), a.rounds, a.device)
+            case.show(a.device)
+        slower = [case for case in measured if speedups.verdict(case.speedups) == "slower"]
+        print(f"{len(measured)} cases, {len(slower)} slower than {speedups.LEAST} of PyTorch beyond the spread"
+              + (f" in each of {run + 1} runs" if run else ""))
+        for case in sorted(slower, key=lambda x: x.speedups[-1][1]):
+            print("  " + ", ".join(f"{middle:.2f}" for _, middle, _ in case.speedups) + f" x  {case.name}", flush=True)
+        harness.write(a.json, machine, [row for case in measured for row in case.rows(a.device)])
 
 
 if __name__ == "__main__":

@@ -74,6 +74,8 @@ constexpr Field kFields[] = {
     {"difference_low_us", "the true median is at least this, with 95 % confidence",
      member<&Result::difference_low_us>},
     {"difference_high_us", "and at most this", member<&Result::difference_high_us>},
+    {"family", "of operators", nullptr},
+    {"speedups", "a peer's time over Lorry's in rounds of both in turn: [low, median, high] of each run", nullptr},
     {"first_ms", "milliseconds of a peer's first call, which may compile", nullptr},
     {"steps", "of a training run", nullptr},
     {"validation_loss", "of a training run at its end, in nats per token", nullptr},

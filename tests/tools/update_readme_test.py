@@ -15,9 +15,9 @@ class UpdateReadme(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.root = Path(folder.name)
-        parts = ["tools/update_readme.py", "tools/optim_tables.py", "examples/readme.cpp", "README.md",
-                 "docs/benchmarks.md", "docs/optimizers.md",
-                 "docs/own-functions.md", "examples/own_function.cpp"]
+        parts = ["tools/update_readme.py", "tools/optim_tables.py", "tools/operator_tables.py", "bench/speedups.py",
+                 "examples/readme.cpp", "README.md", "docs/benchmarks.md", "docs/operator-speed.md",
+                 "docs/optimizers.md", "docs/own-functions.md", "examples/own_function.cpp"]
         for part in [*parts, "bench/data/make_param_shapes.py", "bench/data/param_shapes.json", "docs/optimizers.svg"]:
             (self.root / part).parent.mkdir(parents=True, exist_ok=True)
             if (ROOT / part).exists():  # there is no picture before there are results
@@ -133,6 +133,28 @@ class UpdateReadme(unittest.TestCase):
         self.assertIn("| gpt2 | 148 | 124.4 M | - | - | 1,750 | **875** | 821 | 2.0 x |\n", self.benchmarks())
         self.assertIn("on one A GPU", (self.root / "docs/optimizers.svg").read_text())
         self.assertIn("| `adamw` | - | - | 875 | 94 % | - | 1,750 |\n", (self.root / "docs/optimizers.md").read_text())
+
+    def test_operators_are_counted_and_the_slower_ones_named(self):
+        self.clear_results()
+        head = {"family": "pointwise", "device": "cpu", "dtype": "f32", "suite": "operators"}
+
+        def rows(case, ours, theirs, *speedups):
+            yield {**head, "case": case, "implementation": "lorry", "median_us": ours, "speedups": speedups,
+                   "ratio_to_ceiling": 0.5}
+            yield {**head, "case": case, "implementation": "pytorch 9.9.9+cpu", "median_us": theirs}
+        results = [*rows("neg", 10, 20, [1.9, 2, 2.1], [1.8, 2, 2.2]),
+                   *rows("abs", 20, 16, [0.7, 0.8, 0.9], [0.7, 0.8, 0.94]),
+                   *rows("exp", 20, 16, [0.7, 0.8, 0.9], [0.9, 0.95, 1.0])]  # slower in one run
+        machine = {"cpu": "a processor", "threads": 2}
+        (self.results / "operators.json").write_text(json.dumps({"machine": machine, "results": results}))
+        self.assert_noticed_and_mended()
+        self.assertIn("of 3 single calls 1 are faster than PyTorch 9.9.9, 1 take the same time, 1 are slower",
+                      self.readme().replace("\n", " "))
+        page = (self.root / "docs/operator-speed.md").read_text()
+        self.assertIn("| pointwise | 3 | 1 | 1 | 1 | 0.88 x |\n", page)
+        named = page[page.index("Slower than PyTorch:"):page.index("### Pointwise")]
+        self.assertIn("| abs | 20.0 | 16.0 | 0.80 x | 0.70 to 0.94 | 50 % |\n", named)
+        self.assertNotIn("exp", named)
 
 
 if __name__ == "__main__":
