@@ -357,20 +357,23 @@ def byte_presets():
 
 
 # The reports of bench/peers/operators_torch.py, and what the pages call their machines.
-OPERATORS = (("operators.json", "A CPU"), ("h200_operators.json", "An H200"))
+OPERATORS = (("operators.json", "A CPU", "docs/operators_cpu.svg"),
+             ("h200_operators.json", "An H200", "docs/operators_h200.svg"))
 
 
 def operator_speed():
     """What docs/operator-speed.md shows of each machine."""
     lines = []
-    for name, title in OPERATORS:
+    for name, title, drawn in OPERATORS:
         if (report := report_of(name)) is None:
             continue
         operators = operator_tables.Operators(report)
         on_cpu = operators.pairs[0][0]["device"] == "cpu"
         where = processor(report["machine"]) if on_cpu else gpu_of(report)
         said = f"On {where}, {version_of(report)}, {operators.runs} runs ([{name}](../bench/results/{name}))."
-        lines += [f"## {title}", "", textwrap.fill(said, WIDTH), "", *operator_tables.family_table(operators), ""]
+        lines += [f"## {title}", "", textwrap.fill(said, WIDTH), "",
+                  f"![Speed-ups over PyTorch by family]({Path(drawn).name})", "",
+                  *operator_tables.family_table(operators), ""]
         if slower := operator_tables.slower_table(operators):
             lines += ["Slower than PyTorch:", "", *slower, ""]
         lines += [*operator_tables.whole_tables(operators), ""]
@@ -380,7 +383,7 @@ def operator_speed():
 def operator_counts():
     """One sentence a machine: how many operators are faster than PyTorch, and how many are not."""
     said = []
-    for name, title in OPERATORS:
+    for name, title, _ in OPERATORS:
         if report := report_of(name):
             operators = operator_tables.Operators(report)
             faster, equal, slower = (len(operators.with_verdict(x)) for x in ("faster", "equal", "slower"))
@@ -410,6 +413,18 @@ def pages():
     }
 
 
+def pictures():
+    """{file: its content}, of the results that there are."""
+    drawn = {}
+    if report := report_of("h200_optim.json"):
+        drawn[PICTURE] = optim_tables.picture(optim_tables.Steps(report))
+    for name, title, file in OPERATORS:
+        if report := report_of(name):
+            title = f"{title}: PyTorch's time over Lorry's, a dot for each call"
+            drawn[file] = operator_tables.picture(operator_tables.Operators(report), title)
+    return drawn
+
+
 def filled(page, text, contents):
     """The page with what stands between <!-- mark --> and <!-- /mark --> replaced."""
     for mark, content in contents.items():
@@ -424,10 +439,9 @@ def filled(page, text, contents):
 def main(arguments):
     before = {page: (ROOT / page).read_text() for page in pages()}
     after = {page: filled(page, before[page], contents) for page, contents in pages().items()}
-    report = report_of("h200_optim.json")
-    if report:
-        before[PICTURE] = (ROOT / PICTURE).read_text() if (ROOT / PICTURE).exists() else ""
-        after[PICTURE] = optim_tables.picture(optim_tables.Steps(report))
+    for picture, content in pictures().items():
+        before[picture] = (ROOT / picture).read_text() if (ROOT / picture).exists() else ""
+        after[picture] = content
     if "--check" in arguments:
         stale = [page for page in after if before[page] != after[page]]
         if stale:

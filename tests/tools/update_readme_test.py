@@ -155,6 +155,9 @@ class UpdateReadme(unittest.TestCase):
         named = page[page.index("Slower than PyTorch:"):page.index("### Pointwise")]
         self.assertIn("| abs | 20.0 | 16.0 | 0.80 x | 0.70 to 0.94 | 50 % |\n", named)
         self.assertNotIn("exp", named)
+        drawn = (self.root / "docs/operators_cpu.svg").read_text()
+        self.assertEqual(drawn.count("<title>"), 3)
+        self.assertIn("slower (1)", drawn)
 
 
 if __name__ == "__main__":
