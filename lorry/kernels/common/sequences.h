@@ -60,13 +60,14 @@ struct SequenceStep {
 
   /// Whether the tokens drawn so far, `count` of them, end with run s of the row's stops.
   LORRY_INLINE bool ends_with(int64_t row, int64_t s, int64_t count) const {
+    if (stop_length == 0) return false;
     const int64_t* const run = &stops(row, s);
     for (int64_t j = 1; j <= stop_length; ++j) {
       const int64_t wanted = run[(stop_length - j) * stop_step];
       if (wanted < 0) return j > 1;
       if (j > count || outputs(row, (count - j) % window) != wanted) return false;
     }
-    return stop_length > 0;
+    return true;
   }
 
   /// Takes up the token drawn in a row that is no padding. Its token and slot exist in `seen`, if that is not empty.
