@@ -37,7 +37,12 @@ inline double element(const Tensor& x, const Coordinates& at) {
     EXPECT_TRUE(i >= 0 && i < size) << "coordinate " << at[d] << " of " << describe(x);
     offset += i * x.layout().strides[d];
   }
-  return visit(x.dtype(), [&]<class T>(Type<T>) { return static_cast<double>(host<T>(x)[offset]); });
+  return visit(x.dtype(), [&]<class T>(Type<T>) {
+    // The bytes of a bool tensor may be any; C++ reads no others than 0 and 1 as bool.
+    if constexpr (std::is_same_v<T, bool>)
+      return reinterpret_cast<const uint8_t*>(host<bool>(x))[offset] != 0 ? 1.0 : 0.0;
+    return static_cast<double>(host<T>(x)[offset]);
+  });
 }
 
 inline void set_element(const Tensor& x, const Coordinates& at, double value) {
