@@ -36,6 +36,7 @@ FAMILIES_BUILD_ON = {
     ("cpu", "fused"): {"pointwise"},  # the block functions of pointwise rows
     ("cpu", "list"): {"pointwise"},  # the same
     ("cpu", "paged"): {"attention"},  # vector loops over a row of scores
+    ("cpu", "matmul"): {"reduce"},  # a row times a column
     ("cpu", "optim"): {"list", "pointwise", "random"},  # steps over lists, block functions, rounding that draws numbers
     ("cpu", "random"): {"sort"},  # permutations by sorted words
     ("cpu", "quantize"): {"optim"},  # vector loops over a block of 8-bit codes

@@ -1,4 +1,5 @@
 target_sources(lorry_kernels PRIVATE
+  cpu/reduce/dot.cpp
   cpu/reduce/reduce.cpp
   cpu/reduce/scan.cpp
   cpu/reduce/scan_loops.cpp)

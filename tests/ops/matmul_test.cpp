@@ -98,6 +98,19 @@ TEST(Matmul, every_dtype_multiplies_matrices_vectors_and_batches) {
   }
 }
 
+TEST(Matmul, batches_of_small_products_of_any_size) {
+  for (const DType t : test::kNumberDTypes) {
+    for (const int64_t m : {1, 4, 13, 25})
+      for (const int64_t n : {1, 7, 16, 33})
+        for (const int64_t k : {1, 13}) {
+          const Tensor a = small_numbers({2, m, k}, t, 1), b = small_numbers({2, k, n}, t, 2);
+          expect_product(a, b, {2, m, n});
+          expect_product(a, b.mT().contiguous().mT(), {2, m, n});
+          expect_product(a.mT().contiguous().mT(), b, {2, m, n});
+        }
+  }
+}
+
 TEST(Matmul, batches_broadcast_up_to_rank_8) {
   expect_product(small_numbers({2, 1, 3, 4}, kF64, 1), small_numbers({5, 4, 2}, kF64, 2), {2, 5, 3, 2});
   expect_product(small_numbers({3, 4}, kF32, 3), small_numbers({2, 5, 4, 2}, kF32, 4), {2, 5, 3, 2});
@@ -224,6 +237,16 @@ TEST(Matmul, whole_numbers_wrap) {
   EXPECT_EQ(matmul(bytes, bytes)[0][0].item<int64_t>(), (2 * 200 * 200) % 256);
   const Tensor long_row = full({1, 20000}, 1 << 20, {kI32});
   EXPECT_EQ(matmul(long_row, long_row.mT()).item<int64_t>(), 0);  // 20000 * 2^40 is a multiple of 2^32
+}
+
+TEST(Matmul, long_products_of_whole_numbers_wrap) {
+  const Tensor a = randint(-1000, 1000, {15, 300}), b = randint(-1000, 1000, {300, 35}) * (int64_t{1} << 50);
+  const Tensor wide = (a.unsqueeze(2) * b).sum({1});
+  EXPECT_TRUE(equal(matmul(a, b), wide));
+  for (const DType t : {kU8, kI8, kI16, kI32}) {
+    const Tensor x = a.to(t), y = (a.mT() * 7).to(t);
+    EXPECT_TRUE(equal(matmul(x, y), matmul(x.to(kI64), y.to(kI64)).to(t))) << name(t);
+  }
 }
 
 TEST(Matmul, baddbmm_and_addmv_follow_their_definitions) {

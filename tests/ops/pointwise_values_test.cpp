@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <random>
 
 #include "lorry/formula/pointwise.h"
@@ -13,6 +15,7 @@
 #include "lorry/ops/pointwise_call.h"
 #include "tests/ops/pointwise_reference.h"
 #include "tests/support/dtypes.h"
+#include "tests/support/host.h"
 
 namespace lorry::test {
 namespace {
@@ -289,6 +292,55 @@ TEST(PointwiseValues, elementary_functions_hold_their_bound_over_their_range) {
             << name(op) << "(" << fmt::format("{:.17g}", in[i]) << ") in " << name(t) << " gave " << out[i];
       }
     }
+  }
+}
+
+/// Where gelu is not computed from erf, it is rounded to the same 16-bit floats.
+TEST(PointwiseValues, gelu_of_every_16_bit_float_is_what_erf_gives) {
+  for (const DType t : {kF16, kBF16}) {
+    std::vector<uint16_t> patterns(65536);
+    std::iota(patterns.begin(), patterns.end(), uint16_t{0});
+    const Tensor all = empty({65536}, {t});
+    write_all(all, patterns.data());
+    const Tensor x = all.to(kF32), by_erf = ((x * 0.70710678118654752440).erf() + 1).mul(x * 0.5).to(t), y = gelu(all);
+    const auto *want = static_cast<const uint16_t*>(host_data(by_erf)),
+               *got = static_cast<const uint16_t*>(host_data(y));
+    for (size_t i = 0; i < patterns.size(); ++i)
+      ASSERT_EQ(got[i], want[i]) << name(t) << " " << element(all, static_cast<int64_t>(i));
+  }
+}
+
+/// Every digit of two binades, and special values: rsqrt of f32 is the quotient, rounded once.
+TEST(PointwiseValues, rsqrt_divides_1_by_the_root) {
+  constexpr uint32_t kOne = 0x3f800000, kFour = 0x40800000, kChunk = 1u << 20;
+  std::vector<float> values = {0.0f, -0.0f, INFINITY, -INFINITY, NAN, -1.0f, 1e-45f, 1.1754942e-38f, 3.4028235e38f};
+  for (uint32_t begin = kOne; begin <= kFour; begin += kChunk) {
+    for (uint32_t i = 0; i < kChunk; ++i) values.push_back(std::bit_cast<float>(begin + i));
+    const Tensor x = from_data(values), y = x.rsqrt(), root = x.sqrt();
+    const auto *got = static_cast<const float*>(host_data(y)), *divisor = static_cast<const float*>(host_data(root));
+    for (size_t i = 0; i < values.size(); ++i) {
+      const float want = 1 / divisor[i];
+      ASSERT_TRUE(std::isnan(want) ? std::isnan(got[i])
+                                   : std::bit_cast<uint32_t>(got[i]) == std::bit_cast<uint32_t>(want))
+          << values[i];
+    }
+    values.clear();
+  }
+}
+
+TEST(PointwiseValues, erf_of_f64_is_within_a_unit_and_a_half_in_the_last_place) {
+  SCOPED_TRACE(fmt::format("seed {}", kSeed));
+  std::mt19937_64 random(kSeed);
+  std::vector<double> values = {0.0, -0.0, 5e-324, -5e-324, 1e-310, 5.92, 5.93, 6, -1e300, INFINITY, -INFINITY};
+  for (int i = 0; i < 400000; ++i) values.push_back(std::uniform_real_distribution<double>(-6, 6)(random));
+  for (int i = 0; i < 100000; ++i)
+    values.push_back(std::exp2(std::uniform_real_distribution<double>(-1070, 3)(random)));
+  const std::vector<double> got = from_data(values).erf().to_vector<double>();
+  for (size_t i = 0; i < values.size(); ++i) {
+    const Real want = std::erf(Real(values[i]));
+    ASSERT_LE(std::fabs(got[i] - want), Real(1.5) * ulp(want, kF64)) << fmt::format("{:.17g}", values[i]);
+    ASSERT_LE(std::fabs(got[i]), 1);
+    ASSERT_EQ(std::signbit(got[i]), std::signbit(values[i]));
   }
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "lorry/device/cpu/team.h"
 #include "lorry/ops/dispatch/table.h"
 #include "lorry/ops/ops.h"
 #include "tests/ops/reduction_reference.h"
@@ -489,6 +490,54 @@ TEST(reduce, scans_in_place_agree_with_the_functions) {
   EXPECT_TRUE(a.cumsum_(1).is_same(a));
   EXPECT_TRUE(equal(a, cumsum(x, 1)));
   EXPECT_TRUE(equal(b.cumprod_(0), cumprod(x, 0)));
+}
+
+TEST(reduce, elements_of_16_bits_are_folded_as_the_f32_that_they_are) {
+  for (const DType dtype : {kBF16, kF16})
+    for (const Dims& sizes : {Dims{3, 5}, Dims{40, 17}, Dims{9, 100}, Dims{300, 1030}, Dims{2, 4099}}) {
+      const Tensor whole = sample({sizes[0], sizes[1] + 1}, dtype, 1), x = whole.narrow(1, 1, sizes[1]),
+                   wide = x.to(kF32);
+      for (const Dims& dims : {Dims{0}, Dims{1}, Dims{}}) {
+        EXPECT_TRUE(same_bits(x.sum(dims), wide.sum(dims).to(dtype)));
+        EXPECT_TRUE(same_bits(x.amax(dims), wide.amax(dims).to(dtype)));
+        EXPECT_TRUE(same_bits(x.amin(dims), wide.amin(dims).to(dtype)));
+        EXPECT_TRUE(same_bits(x.norm(2, dims), wide.norm(2, dims).to(dtype)));
+      }
+    }
+}
+
+TEST(reduce, every_second_element_is_folded_as_a_copy_is) {
+  for (const DType dtype : {kF32, kF64, kI64})
+    for (const int64_t n : {1, 2, 16, 17, 31, 33, 1000, 70000}) {
+      const Tensor x = sample({2 * n - 1}, dtype, 1).slice(0, 0, 2 * n - 1, 2);
+      EXPECT_TRUE(same_bits(x.sum(), x.contiguous().sum()));
+    }
+}
+
+TEST(reduce, a_dot_product_is_near_the_exact_sum_for_any_strides_and_threads) {
+  const int before = cpu::threads();
+  for (const DType dtype : {kF32, kF64, kBF16, kF16, kI64, kI32, kU8})
+    for (const int64_t n : {0, 1, 7, 16, 17, 100, 1023, 1025, 32769, 100000}) {
+      const auto matrix = [&](int64_t columns, int seed) {
+        const Tensor m = sample({n, columns}, dtype, seed);
+        return is_floating(dtype) ? m.mul(0.1) : m;  // with products that are rounded
+      };
+      const Tensor a = matrix(2, 1).select(1, 1), b = matrix(3, 2).select(1, 0);
+      const Tensor x = a.contiguous(), y = b.contiguous(), result = dot(x, y);
+      EXPECT_TRUE(same_bits(result, dot(a, y)));
+      EXPECT_TRUE(same_bits(result, dot(x, b)));
+      cpu::set_threads(before == 1 ? 3 : 1);
+      EXPECT_TRUE(same_bits(result, dot(x, y)));
+      cpu::set_threads(before);
+      if (!is_floating(dtype)) {
+        EXPECT_TRUE(same_bits(result, x.mul(y).sum().to(dtype)));
+        continue;
+      }
+      const Tensor products = x.to(kF64).mul(y.to(kF64));
+      const double exact = products.sum().item<double>(), scale = products.abs().sum().item<double>();
+      const double rounding = dtype == kBF16 ? 0x1p-8 : dtype == kF16 ? 0x1p-11 : dtype == kF32 ? 0x1p-22 : 0x1p-50;
+      EXPECT_NEAR(result.item<double>(), exact, rounding * scale) << name(dtype) << " " << n;
+    }
 }
 
 }  // namespace

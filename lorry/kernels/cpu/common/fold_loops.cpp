@@ -74,91 +74,129 @@ HWY_INLINE C fold_block(int64_t n, Load load, LoadRest load_rest) {
   return fold_lanes(d, acc[0], [](auto e, auto u, auto v) HWY_ATTR { return fold_vectors<kFold>(e, u, v); });
 }
 
-template <Fold kFold, class C>
-Total<C> row(const C* x, int64_t n) {
+template <Map kMap, class D>
+HWY_INLINE hn::Vec<D> map_vector(D d, hn::Vec<D> v) {
+  if constexpr (kMap == Map::square) return hn::Mul(v, v);
+  if constexpr (kMap == Map::abs) return hn::IfThenElse(hn::Lt(v, hn::Zero(d)), hn::Neg(v), v);
+  return v;
+}
+
+/// The fold of n contiguous elements, converted to their compute type and mapped.
+template <Fold kFold, Map kMap, class S>
+auto row_from(const S* x, int64_t n) -> Total<Accumulate<S>> {
+  using C = Accumulate<S>;
   constexpr int64_t kBlock = 16 * kFoldLanes<C>, kShort = 16;
-  constexpr Total<C> kIdentity = fold_identity<Total<C>>(kFold);
-  Total<C> total = kIdentity;
+  Total<C> total = fold_identity<Total<C>>(kFold);
   if (kScalar<kFold, C> || n <= kShort) {
-    for (int64_t i = 0; i < n; ++i) total = fold_one<kFold, Total<C>>(total, x[i]);
+    for (int64_t i = 0; i < n; ++i)
+      total = fold_one<kFold, Total<C>>(total, formula::mapped(kMap, static_cast<C>(x[i])));
     return total;
   }
   if constexpr (!kScalar<kFold, C>) {
     for (; n > 0; x += kBlock, n -= kBlock) {
       const int64_t length = std::min(n, kBlock);
-      const auto load = [=](auto d, int64_t i) HWY_ATTR { return hn::LoadU(d, x + i); };
-      const auto load_rest = [=](auto d, int64_t i)
-                                 HWY_ATTR { return load_first(d, x + i, length - i, fold_identity<C>(kFold)); };
+      const auto load = [=](auto d, int64_t i) HWY_ATTR { return map_vector<kMap>(d, load_as(d, x + i)); };
+      const auto load_rest = [=](auto d, int64_t i) HWY_ATTR {
+        return map_vector<kMap>(d, load_first_as(d, x + i, length - i, fold_identity<C>(kFold)));
+      };
       total = fold_one<kFold, Total<C>>(total, fold_block<kFold, C>(length, load, load_rest));
     }
   }
   return total;
 }
 
-template <class D>
-HWY_INLINE hn::Vec<D> load_as(D d, const hn::TFromD<D>* from) {
-  return hn::LoadU(d, from);
+template <Fold kFold, class C>
+Total<C> row(const C* x, int64_t n) {
+  return row_from<kFold, Map::none>(x, n);
 }
-template <class D>
-HWY_INLINE hn::Vec<D> load_as(D d, const BFloat16* from) {
-  const hn::Rebind<uint16_t, D> narrow;
-  const hn::Rebind<uint32_t, D> wide;
-  const auto bits = hn::PromoteTo(wide, hn::LoadU(narrow, reinterpret_cast<const uint16_t*>(from)));
-  return hn::BitCast(d, hn::ShiftLeft<16>(bits));
-}
-template <class D>
-HWY_INLINE hn::Vec<D> load_as(D d, const Float16* from) {
-  const hn::Rebind<hwy::float16_t, D> narrow;
-  return hn::PromoteTo(d, hn::LoadU(narrow, reinterpret_cast<const hwy::float16_t*>(from)));
+template <Fold kFold, Map kMap, class S>
+double row_of(const void* x, int64_t n) {
+  return row_from<kFold, kMap>(static_cast<const S*>(x), n);
 }
 
 template <Fold kFold, Map kMap, class S>
-auto block(const void* from) -> Total<Accumulate<S>> {
-  using C = Accumulate<S>;
-  constexpr int64_t kBlock = 16 * kFoldLanes<C>;
-  Total<C> total = fold_identity<Total<C>>(kFold);
+void columns(double* cells, const void* from, int64_t stride, int64_t rows, int64_t n) {
   const S* x = static_cast<const S*>(from);
-  for (int64_t begin = 0; begin < kFoldBlock; begin += kBlock, x += kBlock) {
-    const auto load = [=](auto d, int64_t i) HWY_ATTR {
-      const auto v = load_as(d, x + i);
-      if constexpr (kMap == Map::square) return hn::Mul(v, v);
-      if constexpr (kMap == Map::abs) return hn::IfThenElse(hn::Lt(v, hn::Zero(d)), hn::Neg(v), v);
-      return v;
+  for_each_vector<double>(n, [=](auto wide, int64_t i) HWY_ATTR {
+    const hn::Rebind<float, decltype(wide)> d;
+    auto acc = hn::Set(d, fold_identity<float>(kFold));
+    for (int64_t r = 0; r < rows; ++r)
+      acc = fold_vectors<kFold>(d, acc, map_vector<kMap>(d, load_as(d, x + r * stride + i)));
+    const auto total = fold_vectors<kFold>(wide, hn::LoadU(wide, cells + i), hn::PromoteTo(wide, acc));
+    hn::StoreU(total, wide, cells + i);
+  });
+}
+
+/// 16-bit floats have no loops before AVX2, which widens them.
+constexpr bool kWidens = hn::MaxLanes(hn::ScalableTag<float>()) >= 8;
+
+/// The loops over elements of other types than the compute type, and over mapped ones, where they read less than a
+/// conversion of the elements followed by a fold.
+template <Fold kFold, Map kMap>
+FoldFrom from(DType dtype) {
+  constexpr bool kMaps = kMap != Map::none;
+  if (dtype == kF64 && kMaps) return {row_of<kFold, kMap, double>, nullptr};
+  if (dtype == kF32 && kMaps) return {row_of<kFold, kMap, float>, columns<kFold, kMap, float>};
+  if constexpr (kWidens) {
+    if (dtype == kBF16) return {row_of<kFold, kMap, BFloat16>, columns<kFold, kMap, BFloat16>};
+    if (dtype == kF16) return {row_of<kFold, kMap, Float16>, columns<kFold, kMap, Float16>};
+  }
+  return {};
+}
+
+FoldFrom find_fold_from(Fold fold, Map map, DType dtype) {
+  if (fold == Fold::sum && map == Map::square) return from<Fold::sum, Map::square>(dtype);
+  if (fold == Fold::sum && map == Map::abs) return from<Fold::sum, Map::abs>(dtype);
+  if (map != Map::none) return {};
+  if (fold == Fold::sum) return from<Fold::sum, Map::none>(dtype);
+  if (fold == Fold::max) return from<Fold::max, Map::none>(dtype);
+  return fold == Fold::min ? from<Fold::min, Map::none>(dtype) : FoldFrom{};
+}
+
+template <class S>
+double dot(const void* a, const void* b, int64_t n) {
+  using C = Accumulate<S>;
+  constexpr int64_t kShort = 16;
+  const S *x = static_cast<const S*>(a), *y = static_cast<const S*>(b);
+  double total = 0;
+  for (; n > 0; x += kDotRun<C>, y += kDotRun<C>, n -= kDotRun<C>) {
+    if (n <= kShort) {
+      for (int64_t i = 0; i < n; ++i) total += static_cast<double>(x[i]) * static_cast<double>(y[i]);
+      break;
+    }
+    const int64_t length = std::min(n, kDotRun<C>);
+    const auto load = [=](auto d, int64_t i) HWY_ATTR { return hn::Mul(load_as(d, x + i), load_as(d, y + i)); };
+    const auto load_rest = [=](auto d, int64_t i) HWY_ATTR {
+      return hn::Mul(load_first_as(d, x + i, length - i, C(0)), load_first_as(d, y + i, length - i, C(0)));
     };
-    total = fold_one<kFold, Total<C>>(total, fold_block<kFold, C>(std::min(kBlock, kFoldBlock), load, load));
+    total += static_cast<double>(fold_block<Fold::sum, C>(length, load, load_rest));
   }
   return total;
 }
 
-/// The loops over blocks, where they read less than a conversion of the elements followed by a fold. 16-bit floats have
-/// none before AVX2, which widens them.
-template <Fold kFold, Map kMap>
-BlockFold block_from(DType dtype) {
-  constexpr bool kWidens = hn::MaxLanes(hn::ScalableTag<float>()) >= 8, kMaps = kMap != Map::none;
-  if (dtype == kF64 && kMaps) return block<kFold, kMap, double>;
-  if (dtype == kF32 && kMaps) return block<kFold, kMap, float>;
+DotLoop find_dot(DType dtype) {
+  if (dtype == kF64) return dot<double>;
+  if (dtype == kF32) return dot<float>;
   if constexpr (kWidens) {
-    if (dtype == kBF16) return block<kFold, kMap, BFloat16>;
-    if (dtype == kF16) return block<kFold, kMap, Float16>;
+    if (dtype == kBF16) return dot<BFloat16>;
+    if (dtype == kF16) return dot<Float16>;
   }
   return nullptr;
-}
-
-BlockFold find_block(Fold fold, Map map, DType dtype) {
-  if (fold == Fold::sum && map == Map::square) return block_from<Fold::sum, Map::square>(dtype);
-  if (fold == Fold::sum && map == Map::abs) return block_from<Fold::sum, Map::abs>(dtype);
-  if (map != Map::none) return nullptr;
-  if (fold == Fold::sum) return block_from<Fold::sum, Map::none>(dtype);
-  if (fold == Fold::max) return block_from<Fold::max, Map::none>(dtype);
-  return fold == Fold::min ? block_from<Fold::min, Map::none>(dtype) : nullptr;
 }
 
 template <class C>
 void take(C* to, const C* x, int64_t stride, int64_t n) {
   const hn::ScalableTag<C> d;
   constexpr int64_t kN = hn::MaxLanes(d);
-  const auto at = row_starts(d, stride);
   int64_t i = 0;
+#if HWY_TARGET != HWY_SCALAR
+  if (stride == 2) {
+    // The last elements are left: a vector would read the element after them, which may lie outside the array.
+    for (; i + kN < n; i += kN)
+      hn::StoreU(hn::ConcatEven(d, hn::LoadU(d, x + 2 * i + kN), hn::LoadU(d, x + 2 * i)), d, to + i);
+  }
+#endif
+  const auto at = row_starts(d, stride);
   for (; i + kN <= n; i += kN) hn::StoreU(hn::GatherIndex(d, x + i * stride, at), d, to + i);
   for (; i < n; ++i) to[i] = x[i * stride];
 }
@@ -244,9 +282,11 @@ HWY_AFTER_NAMESPACE();
 namespace lorry::kernels::cpu {
 
 HWY_EXPORT(fold_table);
-HWY_EXPORT(find_block);
+HWY_EXPORT(find_fold_from);
+HWY_EXPORT(find_dot);
 
-BlockFold block_fold(Fold fold, Map map, DType dtype) { return HWY_DYNAMIC_DISPATCH(find_block)(fold, map, dtype); }
+FoldFrom fold_from(Fold fold, Map map, DType dtype) { return HWY_DYNAMIC_DISPATCH(find_fold_from)(fold, map, dtype); }
+DotLoop dot_loop(DType dtype) { return HWY_DYNAMIC_DISPATCH(find_dot)(dtype); }
 
 template <class C>
 const FoldLoops<C>& fold_loops(Fold fold) {

@@ -23,12 +23,27 @@ inline constexpr int64_t kMostStride = 1 << 26;
 template <class C>
 const FoldLoops<C>& fold_loops(Fold fold);
 
-/// The fold of kFoldBlock contiguous elements, converted to their compute type and mapped: what FoldLoops::row gives
-/// for them. A f64 holds the total of floats.
-using BlockFold = double (*)(const void* x);
+/// Folds of elements that are converted to their compute type and mapped on the way. A f64 holds the total of floats.
+struct FoldFrom {
+  /// The fold of n contiguous elements: what FoldLoops::row gives for them.
+  double (*row)(const void* x, int64_t n) = nullptr;
+  /// cells[i] = fold(cells[i], the fold of x[r * stride + i] over the rows r, in order).
+  void (*columns)(double* cells, const void* x, int64_t stride, int64_t rows, int64_t n) = nullptr;
+};
+
+/// Null where there is no such loop.
+FoldFrom fold_from(Fold fold, Map map, DType dtype);
+
+/// A multiple of the elements that the loops over rows add up in the compute type.
 inline constexpr int64_t kFoldBlock = 1024;
 
-/// Null: there is no such loop.
-BlockFold block_fold(Fold fold, Map map, DType dtype);
+/// The sum of the products of n contiguous elements: those of kDotRun elements are added in their compute type C, and
+/// the sums of runs in f64, in order. The products of few elements are added in f64.
+using DotLoop = double (*)(const void* a, const void* b, int64_t n);
+template <class C>
+inline constexpr int64_t kDotRun = 4096 / sizeof(C);
+
+/// Null: there is no such loop. There always is for f32 and f64.
+DotLoop dot_loop(DType dtype);
 
 }  // namespace lorry::kernels::cpu

@@ -53,6 +53,62 @@ HWY_INLINE void store_first(D d, hn::Vec<D> v, int64_t left, hn::TFromD<D>* to) 
 #endif
 }
 
+/// Elements of the narrow type S, given as their bits, in the compute type.
+template <class S, class D>
+HWY_INLINE hn::Vec<D> widen(D d, hn::Vec<hn::Rebind<uint16_t, D>> bits) {
+  if constexpr (std::is_same_v<S, BFloat16>)
+    return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(hn::RebindToUnsigned<D>(), bits)));
+  else
+    return hn::PromoteTo(d, hn::BitCast(hn::Rebind<hwy::float16_t, D>(), bits));
+}
+
+/// The elements from `from` on, in their compute type. Single ones are converted by the C++ types, with the same bits.
+template <class D>
+HWY_INLINE hn::Vec<D> load_as(D d, const hn::TFromD<D>* from) {
+  return hn::LoadU(d, from);
+}
+template <class D, class S>
+requires kNarrowType<S> HWY_INLINE hn::Vec<D> load_as(D d, const S* from) {
+  if constexpr (hn::MaxLanes(d) == 1)
+    return hn::Set(d, static_cast<float>(*from));
+  else
+    return widen<S>(d, hn::LoadU(hn::Rebind<uint16_t, D>(), reinterpret_cast<const uint16_t*>(from)));
+}
+
+/// load_first in the compute type.
+template <class D>
+HWY_INLINE hn::Vec<D> load_first_as(D d, const hn::TFromD<D>* x, int64_t left, hn::TFromD<D> pad) {
+  return load_first(d, x, left, pad);
+}
+template <class D, class S>
+requires kNarrowType<S> HWY_INLINE hn::Vec<D> load_first_as(D d, const S* x, int64_t left, float pad) {
+  const hn::Rebind<uint16_t, D> narrow;
+  return widen<S>(d, load_first(narrow, reinterpret_cast<const uint16_t*>(x), left, S(pad).bits));
+}
+
+/// Stores elements of the compute type, rounded as by the C++ types.
+template <class D>
+HWY_INLINE void store_as(D d, hn::Vec<D> v, hn::TFromD<D>* to) {
+  hn::StoreU(v, d, to);
+}
+template <class D, class S>
+requires kNarrowType<S> HWY_INLINE void store_as(D d, hn::Vec<D> v, S* to) {
+  if constexpr (hn::MaxLanes(d) == 1) {
+    *to = S(hn::GetLane(v));
+  } else if constexpr (std::is_same_v<S, BFloat16>) {
+    const hn::RebindToUnsigned<D> wide;
+    const hn::Rebind<uint16_t, D> narrow;
+    const auto bits = hn::BitCast(wide, v), odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(wide, 1u));
+    const auto rounded = hn::Add(bits, hn::Add(odd, hn::Set(wide, 0x7fffu)));
+    const auto quiet = hn::Or(bits, hn::Set(wide, 0x400000u));  // a NaN
+    const auto chosen = hn::IfThenElse(hn::RebindMask(wide, hn::Eq(v, v)), rounded, quiet);
+    hn::StoreU(hn::TruncateTo(narrow, hn::ShiftRight<16>(chosen)), narrow, reinterpret_cast<uint16_t*>(to));
+  } else {
+    const hn::Rebind<hwy::float16_t, D> narrow;
+    hn::StoreU(hn::DemoteTo(narrow, v), narrow, reinterpret_cast<hwy::float16_t*>(to));
+  }
+}
+
 /// Sums f(d, a[i], b[i]), and stores each term in `out` if kStore. The row is padded to whole vectors with (pad, 0),
 /// for which f must give 0.
 template <bool kStore, class C, class F>
@@ -119,6 +175,12 @@ HWY_INLINE void for_each_vector(int64_t n, F f) {
   int64_t i = 0;
   for (; i + kN <= n; i += kN) f(d, i);
   for (; i < n; ++i) f(one, i);
+}
+
+/// Stores n elements of the compute type.
+template <class S>
+void store_row(S* to, const Accumulate<S>* from, int64_t n) {
+  for_each_vector<Accumulate<S>>(n, [=](auto d, int64_t i) HWY_ATTR { store_as(d, hn::LoadU(d, from + i), to + i); });
 }
 
 }  // namespace lorry::kernels::cpu::HWY_NAMESPACE

@@ -4,8 +4,7 @@
 
 #include <hwy/cache_control.h>
 
-#include "lorry/formula/formulas.h"
-#include "lorry/kernels/cpu/common/vec_math.h"
+#include "lorry/kernels/cpu/common/vec_formulas.h"
 
 namespace lorry::kernels::cpu::LORRY_SIMD {
 namespace {

@@ -12,12 +12,23 @@ namespace lorry::kernels::cpu {
 
 #if LORRY_WITH_ONEDNN
 
+namespace {
+/// Up to so many multiply-adds a call of oneDNN costs more than the product.
+constexpr int64_t kSmall = int64_t{1} << 17, kSmallBf16 = int64_t{1} << 15;
+}  // namespace
+
 // dnnl_sgemm instead of a matmul primitive: for the products of a small GPT (2048 x 128..512 x 128..512, 2 threads,
 // tiles of 256 rows) it reaches 310-335 GFLOP/s, the primitive 200-330; it takes 3 us instead of 6 for one row; and it
 // needs no cache of shapes. It would split k among idle threads, hence the serial scope. While it runs, the stack
 // register may point into oneDNN's workspace on the heap, so signal handlers need SA_ONSTACK (docs/architecture.md).
+//
+// Small products are left to the packed kernel. Except for single rows and columns, and for rows of A times lines of B,
+// both kernels add an element's products in the same order and give the same bits, up to a k of 256. Those exceptions
+// are left to it in a batch only.
 void gemm(const Gemm<float, float>& g) {
-  if (g.k == 0) return packed::gemm(g);
+  const bool same_bits = g.m > 1 && g.n > 1 && (g.a_col != 1 || g.b_col == 1);
+  const bool small = g.k <= 256 && g.m * g.n * g.k <= kSmall && (same_bits || g.in_batch);
+  if (g.k == 0 || small) return packed::gemm(g);
   const onednn::Call call;
   if (!call) return packed::gemm(g);
   const auto transposed = [](int64_t column) { return column == 1 ? 'N' : 'T'; };
@@ -30,7 +41,7 @@ void gemm(const Gemm<float, float>& g) {
 }
 
 void gemm(const Gemm<BFloat16, float>& g) {
-  if (!onednn::gemm_bf16(g)) packed::gemm(g);
+  if (g.m * g.n * g.k <= kSmallBf16 || !onednn::gemm_bf16(g)) packed::gemm(g);
 }
 
 #else

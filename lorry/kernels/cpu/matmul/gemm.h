@@ -1,7 +1,7 @@
 #pragma once
 
 // Matrix products of one tile on one thread, used by matmul and attention. `gemm` has two implementations: oneDNN for
-// f32 and bf16, if the build has it, and this library's packed kernel for all floating types.
+// f32 and bf16, if the build has it, and this library's packed kernel for all types.
 
 #include <cstdint>
 
@@ -21,18 +21,19 @@ struct Gemm {
   T* c = nullptr;
   int64_t c_row = 0;
   T alpha = 1, beta = 0;
+  bool in_batch = false;  ///< one of several products: a call of a library may cost more than the product
 };
 
 namespace packed {
-#define LORRY_FLOATING_DTYPE(name, Name, text, type, dlpack, safetensors) \
-  void gemm(const Gemm<type, Accumulate<type>>& g);
+#define LORRY_DTYPE(name, Name, text, type, dlpack, safetensors) void gemm(const Gemm<type, Accumulate<type>>& g);
 #include "lorry/layout/dtypes.def"
 }  // namespace packed
 
 void gemm(const Gemm<float, float>& g);
 void gemm(const Gemm<BFloat16, float>& g);
 template <class S, class T>
-requires kFloatingType<S>
-void gemm(const Gemm<S, T>& g) { packed::gemm(g); }
+void gemm(const Gemm<S, T>& g) {
+  packed::gemm(g);
+}
 
 }  // namespace lorry::kernels::cpu

@@ -6,13 +6,15 @@
 
 #include <algorithm>
 #include <memory>
+#include <utility>
 
 #include "lorry/device/cpu/team.h"
+#include "lorry/kernels/common/convert.h"
 #include "lorry/kernels/cpu/common/scratch.h"
 #include "lorry/kernels/cpu/matmul/gemm.h"
 #include "lorry/kernels/cpu/matmul/gemm_int8.h"
-#include "lorry/kernels/cpu/matmul/gemm_integer.h"
 #include "lorry/kernels/cpu/matmul/linear_rows.h"
+#include "lorry/kernels/cpu/reduce/dot.h"
 
 namespace lorry::kernels {
 
@@ -50,11 +52,11 @@ struct Problem {
 
   int64_t offset(Operand operand, int64_t batch) const {
     int64_t sum = 0;
-    for (int d = batch_rank - 1; d >= 0; --d) {
+    for (int d = batch_rank - 1; d > 0; --d) {
       sum += batch % batch_sizes[d] * batch_strides[operand][d];
       batch /= batch_sizes[d];
     }
-    return sum;
+    return batch_rank == 0 ? 0 : sum + batch * batch_strides[operand][0];
   }
 };
 
@@ -166,20 +168,30 @@ T combine(T alpha, T total, T beta, T addend) {
   }
 }
 
-/// out = alpha * total + beta * c for a block whose first element is (i0, j0). `total` may be out itself.
+/// out = alpha * total + beta * c for a block whose first element is (i0, j0). `total` may be out itself. If it is
+/// wider than out, it is overwritten: rows are computed there, then rounded by a conversion that uses vectors.
 template <class S, class T>
 void finish(const Problem& p, const Matrices<S>& x, T alpha, T beta, int64_t i0, int64_t j0, int64_t m, int64_t n,
-            const T* total, int64_t total_row) {
+            T* total, int64_t total_row) {
+  const bool one_run = total_row == n && p.row[kOut] == n && (!p.adds || (p.row[kC] == n && p.column[kC] == 1));
+  if (one_run) n *= std::exchange(m, 1);
   for (int64_t i = 0; i < m; ++i, total += total_row) {
     S* const out = x.out + (i0 + i) * p.row[kOut] + j0;
     const S* const c = p.adds ? x.c + (i0 + i) * p.row[kC] + j0 * p.column[kC] : nullptr;
-    if (c == nullptr) {
-      for (int64_t j = 0; j < n; ++j) out[j] = static_cast<S>(combine(alpha, total[j], T(0), T(0)));
-    } else if (p.column[kC] == 1) {
-      for (int64_t j = 0; j < n; ++j) out[j] = static_cast<S>(combine(alpha, total[j], beta, static_cast<T>(c[j])));
+    const auto compute = [&](auto* to) {
+      if (c == nullptr) {
+        for (int64_t j = 0; j < n; ++j) to[j] = combine(alpha, total[j], T(0), T(0));
+      } else if (p.column[kC] == 1) {
+        for (int64_t j = 0; j < n; ++j) to[j] = combine(alpha, total[j], beta, static_cast<T>(c[j]));
+      } else {
+        for (int64_t j = 0; j < n; ++j) to[j] = combine(alpha, total[j], beta, static_cast<T>(c[j * p.column[kC]]));
+      }
+    };
+    if constexpr (std::is_same_v<S, T>) {
+      compute(out);
     } else {
-      for (int64_t j = 0; j < n; ++j)
-        out[j] = static_cast<S>(combine(alpha, total[j], beta, static_cast<T>(c[j * p.column[kC]])));
+      compute(total);
+      converter(dtype_of<T>, dtype_of<S>)(total, 1, out, 1, n);
     }
   }
 }
@@ -198,7 +210,8 @@ void tile(const Problem& p, const Matrices<S>& x, T alpha, T beta, int64_t i, in
                nullptr,
                n,
                alpha,
-               T(0)};
+               T(0),
+               p.batches > 1};
   if constexpr (std::is_same_v<S, T>) {
     g.c = x.out + i * p.row[kOut] + j;
     g.c_row = p.row[kOut];
@@ -214,8 +227,20 @@ void tile(const Problem& p, const Matrices<S>& x, T alpha, T beta, int64_t i, in
   }
 }
 
-/// For a small out and a long k (a dot product, the gradient of a narrow weight): computes parts of k in parallel and
-/// adds them in order.
+/// Products of a row and a column.
+template <class S, class T>
+void dots(const MatmulArgs& args, const Problem& p, T alpha, T beta) {
+  lorry::cpu::parallel_for(p.batches, grain(1, 1, p.k), [&](int64_t first, int64_t last) {
+    for (int64_t b = first; b < last; ++b) {
+      const Matrices<S> x = matrices<S>(args, p, b);
+      T total = static_cast<T>(dot(x.a, p.column[kA], x.b, p.row[kB], p.k));
+      finish(p, x, alpha, beta, 0, 0, 1, 1, &total, 1);
+    }
+  });
+}
+
+/// For a small out and a long k (the gradient of a narrow weight): computes parts of k in parallel and adds them in
+/// order.
 template <class S, class T>
 void split_depth(const Problem& p, const Matrices<S>& x, T alpha, T beta, int64_t depth) {
   const int64_t parts = (p.k + depth - 1) / depth, size = p.m * p.n;
@@ -235,6 +260,7 @@ void run(MatmulArgs args) {
   Problem p = describe(args);
   if (args.alpha == 0) p.k = 0;  // as in BLAS: a and b are not read
   const T alpha = static_cast<T>(args.alpha), beta = static_cast<T>(args.beta);
+  if (p.m == 1 && p.n == 1) return dots<S>(args, p, alpha, beta);
   constexpr int64_t kDepth = 4096;
   if (p.m * p.n <= 4096 && p.k >= 4 * kDepth) {
     for (int64_t b = 0; b < p.batches; ++b) split_depth(p, matrices<S>(args, p, b), alpha, beta, kDepth);

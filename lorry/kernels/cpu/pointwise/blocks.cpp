@@ -4,8 +4,7 @@
 
 #include <utility>
 
-#include "lorry/formula/formulas.h"
-#include "lorry/kernels/cpu/common/vec_math.h"
+#include "lorry/kernels/cpu/common/vec_formulas.h"
 #include "lorry/layout/half.h"
 
 namespace lorry::kernels::cpu::LORRY_SIMD {
@@ -126,7 +125,7 @@ void block(const void* const* in, const int64_t* step, void* out, int64_t n) {
 
 /// Narrower types have functions where up to three operands give a result of their type.
 template <Result kResult, int kArity>
-inline constexpr bool kHasNarrow = kResult != Result::truth&& kArity <= 2;
+inline constexpr bool kHasNarrow = kResult != Result::truth&& kArity <= 3;
 
 /// Formulas of reals are computed in floating types only, formulas of bits in integers only.
 template <bool kMine, class Formula, int kArity, Result kResult, Domain kDomain>

@@ -14,7 +14,7 @@ struct FoldPolicy {
   using Cell = Total<C>;
 
   explicit FoldPolicy(const FoldArgs& args)
-      : args_(args), loops_(fold_loops<C>(args.fold)), block_(block_fold(args.fold, args.map, args.x.dtype)) {}
+      : args_(args), loops_(fold_loops<C>(args.fold)), from_(fold_from(args.fold, args.map, args.x.dtype)) {}
 
   static constexpr bool ordered() { return false; }
   bool direct() const { return args_.map == Map::none && args_.x.dtype == dtype_of<C>; }
@@ -33,8 +33,13 @@ struct FoldPolicy {
 
   void row(Cell& cell, const C* block, int64_t n, int64_t) const { cell = one(cell, loops_.row(block, n)); }
 
-  bool takes_blocks() const { return block_ != nullptr; }
-  void block(Cell& cell, const char* x) const { cell = one(cell, static_cast<Cell>(block_(x))); }
+  bool reads_rows() const { return from_.row != nullptr; }
+  void row_of(Cell& cell, const char* x, int64_t n) const { cell = one(cell, static_cast<Cell>(from_.row(x, n))); }
+
+  bool reads_columns() const { return std::is_same_v<Cell, double> && from_.columns != nullptr; }
+  void columns_of(Cell* cells, const char* x, int64_t stride, int64_t rows, int64_t n) const {
+    if constexpr (std::is_same_v<Cell, double>) from_.columns(cells, x, stride, rows, n);
+  }
 
   void column(Cell* cells, const C* block, int64_t stride, int64_t rows, int64_t n, int64_t) const {
     if constexpr (std::is_same_v<C, Cell>) {
@@ -72,7 +77,7 @@ struct FoldPolicy {
 
   const FoldArgs& args_;
   const FoldLoops<C>& loops_;
-  const BlockFold block_;
+  const FoldFrom from_;
 };
 
 /// Means and sums of squared deviations by Chan, Golub and LeVeque 1983, always in f64.

@@ -12,7 +12,8 @@
 //   direct(), ordered() whether elements can be read in place; whether positions in row-major order matter
 //   identity()          the cell of no elements
 //   load(to, from, stride, n)                       reads n elements into a buffer of the compute type
-//   takes_blocks(), block(cell, from)               optional: accumulates a whole buffer's elements without one
+//   reads_rows(), row_of(cell, from, n)             optional: accumulates n elements without a buffer
+//   reads_columns(), columns_of(cells, from, stride, rows, n)    optional: the same for rows of n elements
 //   row(cell, block, n, position)                   accumulates n values, the first at `position` of the reduced range
 //   column(cells, block, stride, rows, n, position) accumulates rows of n values, one value for each of n cells
 //   combine(into, from)                             adds a later cell of the reduced range
@@ -134,14 +135,15 @@ class Reducer {
     int64_t filled = 0, first = begin;
     for_each_run(x, begin, end, [&](const char* run, int64_t length, int64_t position) {
       for (int64_t done = 0; done < length;) {
-        if constexpr (requires { policy_.takes_blocks(); }) {
-          if (filled == 0 && stride == 1 && length - done >= kBlock && policy_.takes_blocks()) {
-            policy_.block(cell, run + done * element_);
-            done += kBlock;
+        const int64_t part = std::min(length - done, kBlock - filled);
+        if constexpr (requires { policy_.reads_rows(); }) {
+          const bool whole = part == kBlock || position + length == end;  // what the buffer would contain
+          if (filled == 0 && stride == 1 && whole && policy_.reads_rows()) {
+            policy_.row_of(cell, run + done * element_, part);
+            done += part;
             continue;
           }
         }
-        const int64_t part = std::min(length - done, kBlock - filled);
         policy_.load(block + filled, run + done * stride * element_, stride, part);
         filled += part;
         done += part;
@@ -168,6 +170,12 @@ class Reducer {
     for_each_run(x, begin, end, [&](const char* run, int64_t length, int64_t position) {
       for (int64_t r = 0; r < length; r += kConvertedRows) {
         const int64_t rows = std::min(kConvertedRows, length - r);
+        if constexpr (requires { policy_.reads_columns(); }) {
+          if (policy_.reads_columns()) {
+            policy_.columns_of(cells, run + r * stride * element_, stride, rows, n);
+            continue;
+          }
+        }
         for (int64_t i = 0; i < rows; ++i) policy_.load(block + i * n, run + (r + i) * stride * element_, 1, n);
         policy_.column(cells, block, n, rows, n, position + r);
       }

@@ -10,8 +10,8 @@
 
 #include <cmath>
 
-#include "hwy/contrib/math/math-inl.h"
 #include "lorry/kernels/cpu/common/vector_rows-inl.h"
+#include "lorry/kernels/cpu/rowwise/exp-inl.h"
 #include "lorry/kernels/cpu/rowwise/rows.h"
 
 #ifndef LORRY_LOSS_TABLE
@@ -41,7 +41,7 @@ double logsumexp_row(const C* x, int64_t n) {
   if (!std::isfinite(max)) return std::numeric_limits<double>::quiet_NaN();
   const C pad = -std::numeric_limits<C>::infinity();
   const double sum = sum_map<false>(static_cast<C*>(nullptr), x, x, n, pad, [&](auto d, auto v, auto) HWY_ATTR {
-    return hn::Exp(d, hn::Sub(v, hn::Set(d, max)));
+    return exp_of_not_positive(d, hn::Sub(v, hn::Set(d, max)));
   });
   return static_cast<double>(max) + std::log(sum);
 }

@@ -18,12 +18,13 @@
 #ifndef LORRY_NORM_TABLE
 #define LORRY_NORM_TABLE
 namespace lorry::kernels::cpu {
-template <class C>
+template <class S>
 struct NormRows {
+  using C = Accumulate<S>;
   /// Writes rows of n elements, their means (unless null, then rows are not centred) and the reciprocals of their
-  /// deviations.
-  void (*forward)(C* out, const C* x, const C* weight, const C* bias, int64_t rows, int64_t n, double eps, C* mean,
-                  C* rstd);
+  /// deviations. `space` has room for the rows; it is `out` if S is the compute type.
+  void (*forward)(S* out, C* space, const C* x, const C* weight, const C* bias, int64_t rows, int64_t n, double eps,
+                  C* mean, C* rstd);
   /// Writes one row of grad_x (unless null) and adds to the sums for weight and bias (unless null).
   void (*backward)(C* grad_x, C* weight_sum, C* bias_sum, const C* grad, const C* x, const C* weight, int64_t n, C mean,
                    C rstd, bool centred);
@@ -31,6 +32,8 @@ struct NormRows {
 struct NormTable {
   NormRows<float> f32;
   NormRows<double> f64;
+  NormRows<BFloat16> bf16;
+  NormRows<Float16> f16;
 };
 }  // namespace lorry::kernels::cpu
 #endif
@@ -38,11 +41,11 @@ struct NormTable {
 HWY_BEFORE_NAMESPACE();
 namespace lorry::kernels::cpu::HWY_NAMESPACE {
 
-template <class C>
-void norm_row(C* out, const C* x, const C* weight, const C* bias, int64_t n, double eps, C* mean, C* rstd) {
+template <class S, class C>
+void norm_row(S* out, const C* x, const C* weight, const C* bias, int64_t n, double eps, C* mean, C* rstd) {
   const double exact = mean ? fold_loops<C>(Fold::sum).row(x, n) / static_cast<double>(n) : 0;
   const C m = static_cast<C>(exact);
-  const double squares = sum_map<false>(out, x, x, n, m, [&](auto d, auto v, auto) HWY_ATTR {
+  const double squares = sum_map<false>(static_cast<C*>(nullptr), x, x, n, m, [&](auto d, auto v, auto) HWY_ATTR {
     const auto difference = hn::Sub(v, hn::Set(d, m));
     return hn::Mul(difference, difference);
   });
@@ -52,7 +55,7 @@ void norm_row(C* out, const C* x, const C* weight, const C* bias, int64_t n, dou
   const C rest = static_cast<C>(-(exact - m)) * r;
   for_each_vector<C>(n, [&](auto d, int64_t i) HWY_ATTR {
     const auto normal = hn::MulAdd(hn::Sub(hn::LoadU(d, x + i), hn::Set(d, m)), hn::Set(d, r), hn::Set(d, rest));
-    hn::StoreU(hn::MulAdd(normal, hn::LoadU(d, weight + i), hn::LoadU(d, bias + i)), d, out + i);
+    store_as(d, hn::MulAdd(normal, hn::LoadU(d, weight + i), hn::LoadU(d, bias + i)), out + i);
   });
   if (mean) *mean = m;
   *rstd = r;
@@ -105,12 +108,14 @@ int64_t norm_short(C* out, const C* x, const C* weight, const C* bias, int64_t r
   return r;
 }
 
-template <class C>
-void norm_rows(C* out, const C* x, const C* weight, const C* bias, int64_t rows, int64_t n, double eps, C* mean,
-               C* rstd) {
+template <class S, class C>
+void norm_rows(S* out, C* space, const C* x, const C* weight, const C* bias, int64_t rows, int64_t n, double eps,
+               C* mean, C* rstd) {
   // Not with a single lane: there is nothing to gain, and Highway's conversion to f32 then makes an infinity finite.
   const bool is_short = hn::MaxLanes(hn::ScalableTag<double>()) > 1 && n <= kShortRow;
-  for (int64_t r = is_short ? norm_short(out, x, weight, bias, rows, n, eps, mean, rstd) : 0; r < rows; ++r)
+  const int64_t done = is_short ? norm_short(space, x, weight, bias, rows, n, eps, mean, rstd) : 0;
+  if constexpr (kNarrowType<S>) store_row(out, space, done * n);
+  for (int64_t r = done; r < rows; ++r)
     norm_row(out + r * n, x + r * n, weight, bias, n, eps, mean ? mean + r : nullptr, rstd + r);
 }
 
@@ -140,9 +145,13 @@ void norm_backward_row(C* grad_x, C* weight_sum, C* bias_sum, const C* grad, con
   });
 }
 
+template <class S>
+constexpr NormRows<S> norm_of() {
+  return {norm_rows<S, Accumulate<S>>, norm_backward_row<Accumulate<S>>};
+}
+
 const NormTable* norm_table() {
-  static constexpr NormTable kTable{{norm_rows<float>, norm_backward_row<float>},
-                                    {norm_rows<double>, norm_backward_row<double>}};
+  static constexpr NormTable kTable{norm_of<float>(), norm_of<double>(), norm_of<BFloat16>(), norm_of<Float16>()};
   return &kTable;
 }
 
@@ -159,27 +168,29 @@ HWY_EXPORT(norm_table);
 
 constexpr int64_t kChunk = 32;
 
-template <class C>
-const NormRows<C>& norm_loops() {
+template <class S>
+const NormRows<S>& norm_loops() {
   static const NormTable* const kTable = HWY_DYNAMIC_DISPATCH(norm_table)();
-  if constexpr (std::is_same_v<C, float>) return kTable->f32;
-  if constexpr (std::is_same_v<C, double>) return kTable->f64;
+  if constexpr (std::is_same_v<S, float>) return kTable->f32;
+  if constexpr (std::is_same_v<S, double>) return kTable->f64;
+  if constexpr (std::is_same_v<S, BFloat16>) return kTable->bf16;
+  if constexpr (std::is_same_v<S, Float16>) return kTable->f16;
 }
 
-template <class C>
+template <class S>
 void layer_norm_as(const NormArgs& args) {
+  using C = Accumulate<S>;
   const int64_t rows = args.x.size(0), n = args.x.size(1);
   const ConvertedRow<C> weight(args.weight, n, 1), bias(args.bias, n, 0);
   C* const mean = args.mean.as<C>();
   lorry::cpu::parallel_for(rows, row_grain(n), [&](int64_t begin, int64_t end) {
     const int64_t most = rows_at_once(n);
     RowReader<C> x(args.x, n, n, most);
-    RowWriter<C> out(args.out, n, n, most);
+    RowWriter<C> space(args.out, n, n, most);
     for (int64_t r = begin; r < end; r += most) {
       const int64_t count = std::min(most, end - r);
-      norm_loops<C>().forward(out(r), x(r, count), weight.data(), bias.data(), count, n, args.eps,
-                              mean ? mean + r : nullptr, args.rstd.as<C>() + r);
-      out.done(r, count);
+      norm_loops<S>().forward(args.out.as<S>() + r * n, space(r), x(r, count), weight.data(), bias.data(), count, n,
+                              args.eps, mean ? mean + r : nullptr, args.rstd.as<C>() + r);
     }
   });
 }
@@ -228,7 +239,7 @@ void layer_norm_backward_as(const NormBackwardArgs& args) {
 }
 
 void layer_norm(const NormArgs& args, const Stream&) {
-  args.x.dtype == kF64 ? layer_norm_as<double>(args) : layer_norm_as<float>(args);
+  visit_floating(args.x.dtype, [&]<class S>(Type<S>) { layer_norm_as<S>(args); });
 }
 
 void layer_norm_backward(const NormBackwardArgs& args, const Stream&) {

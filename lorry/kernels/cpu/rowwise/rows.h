@@ -32,7 +32,8 @@ class RowReader {
   std::vector<C> buffer_;
 };
 
-/// Gives the memory to write a row to. Call `done` afterwards: it stores the buffer, if one is used.
+/// Gives the memory to write a row to. Call `done` afterwards: it stores the buffer, if one is used. Loops that store
+/// rows themselves use the memory as space.
 template <class C>
 class RowWriter {
  public:

@@ -11,21 +11,25 @@
 
 #include <cmath>
 
-#include "hwy/contrib/math/math-inl.h"
 #include "lorry/kernels/cpu/common/vector_rows-inl.h"
+#include "lorry/kernels/cpu/rowwise/exp-inl.h"
 #include "lorry/kernels/cpu/rowwise/rows.h"
 
 #ifndef LORRY_SOFTMAX_TABLE
 #define LORRY_SOFTMAX_TABLE
 namespace lorry::kernels::cpu {
-template <class C>
+template <class S>
 struct SoftmaxRows {
-  void (*forward)(C* out, const C* x, int64_t rows, int64_t n, bool log);
-  void (*backward)(C* grad_x, const C* grad, const C* out, int64_t n, bool log);
+  using C = Accumulate<S>;
+  /// Writes rows of n elements. `space` has room for them; it is `out` if S is the compute type.
+  void (*forward)(S* out, C* space, const C* x, int64_t rows, int64_t n, bool log);
+  void (*backward)(S* grad_x, const C* grad, const C* out, int64_t n, bool log);
 };
 struct SoftmaxTable {
   SoftmaxRows<float> f32;
   SoftmaxRows<double> f64;
+  SoftmaxRows<BFloat16> bf16;
+  SoftmaxRows<Float16> f16;
 };
 }  // namespace lorry::kernels::cpu
 #endif
@@ -33,24 +37,26 @@ struct SoftmaxTable {
 HWY_BEFORE_NAMESPACE();
 namespace lorry::kernels::cpu::HWY_NAMESPACE {
 
-template <class C>
-void softmax_row(C* out, const C* x, int64_t n, bool log) {
+template <class S>
+void softmax_row(S* out, Accumulate<S>* space, const Accumulate<S>* x, int64_t n, bool log) {
+  using C = Accumulate<S>;
   const C max = static_cast<C>(fold_loops<C>(Fold::max).row(x, n));
   if (!std::isfinite(max)) {
-    std::fill(out, out + n, std::numeric_limits<C>::quiet_NaN());
+    std::fill(out, out + n, S(std::numeric_limits<C>::quiet_NaN()));
     return;
   }
   const C pad = -std::numeric_limits<C>::infinity();
-  const auto exp_of = [&](auto d, auto v, auto) HWY_ATTR { return hn::Exp(d, hn::Sub(v, hn::Set(d, max))); };
+  const auto exp_of = [&](auto d, auto v, auto)
+                          HWY_ATTR { return exp_of_not_positive(d, hn::Sub(v, hn::Set(d, max))); };
   if (log) {
-    const C shift = static_cast<C>(std::log(sum_map<false>(out, x, x, n, pad, exp_of)));
+    const C shift = static_cast<C>(std::log(sum_map<false>(space, x, x, n, pad, exp_of)));
     for_each_vector<C>(n, [&](auto d, int64_t i) HWY_ATTR {
-      hn::StoreU(hn::Sub(hn::Sub(hn::LoadU(d, x + i), hn::Set(d, max)), hn::Set(d, shift)), d, out + i);
+      store_as(d, hn::Sub(hn::Sub(hn::LoadU(d, x + i), hn::Set(d, max)), hn::Set(d, shift)), out + i);
     });
   } else {
-    const C scale = static_cast<C>(1 / sum_map<true>(out, x, x, n, pad, exp_of));
+    const C scale = static_cast<C>(1 / sum_map<true>(space, x, x, n, pad, exp_of));
     for_each_vector<C>(n, [&](auto d, int64_t i)
-                              HWY_ATTR { hn::StoreU(hn::Mul(hn::LoadU(d, out + i), hn::Set(d, scale)), d, out + i); });
+                              HWY_ATTR { store_as(d, hn::Mul(hn::LoadU(d, space + i), hn::Set(d, scale)), out + i); });
   }
 }
 
@@ -70,7 +76,7 @@ int64_t softmax_short(C* out, const C* x, int64_t rows, int64_t n, bool log) {
       v[i] = hn::GatherIndex(d, x + i, at);
       max = hn::IfThenElse(hn::Or(hn::Gt(v[i], max), hn::Not(hn::Eq(v[i], v[i]))), v[i], max);
     }
-    for (int64_t i = 0; i < n; ++i) terms[i] = exponentials[i] = hn::Exp(d, hn::Sub(v[i], max));
+    for (int64_t i = 0; i < n; ++i) terms[i] = exponentials[i] = exp_of_not_positive(d, hn::Sub(v[i], max));
     const auto finite = hn::Lt(hn::Abs(max), infinite);
     const auto sum = sum_short(d, terms, n);
     if (log) {
@@ -89,34 +95,41 @@ int64_t softmax_short(C* out, const C* x, int64_t rows, int64_t n, bool log) {
   return r;
 }
 
-template <class C>
-void softmax_rows(C* out, const C* x, int64_t rows, int64_t n, bool log) {
-  for (int64_t r = n <= kShortRow ? softmax_short(out, x, rows, n, log) : 0; r < rows; ++r)
-    softmax_row(out + r * n, x + r * n, n, log);
+template <class S>
+void softmax_rows(S* out, Accumulate<S>* space, const Accumulate<S>* x, int64_t rows, int64_t n, bool log) {
+  const int64_t done = n <= kShortRow ? softmax_short(space, x, rows, n, log) : 0;
+  if constexpr (kNarrowType<S>) store_row(out, space, done * n);
+  for (int64_t r = done; r < rows; ++r) softmax_row(out + r * n, space + r * n, x + r * n, n, log);
 }
 
-template <class C>
-void softmax_backward_row(C* grad_x, const C* grad, const C* out, int64_t n, bool log) {
+template <class S>
+void softmax_backward_row(S* grad_x, const Accumulate<S>* grad, const Accumulate<S>* out, int64_t n, bool log) {
+  using C = Accumulate<S>;
   if (log) {
     const C total = static_cast<C>(fold_loops<C>(Fold::sum).row(grad, n));
     for_each_vector<C>(n, [&](auto d, int64_t i) HWY_ATTR {
       const auto y = hn::LoadU(d, out + i);
       // Highway's Exp gives 0 for a NaN; keep the NaN, which then appears in the sum.
       const auto p = hn::IfThenElse(hn::Eq(y, y), hn::Exp(d, y), y);
-      hn::StoreU(hn::Sub(hn::LoadU(d, grad + i), hn::Mul(p, hn::Set(d, total))), d, grad_x + i);
+      store_as(d, hn::Sub(hn::LoadU(d, grad + i), hn::Mul(p, hn::Set(d, total))), grad_x + i);
     });
   } else {
-    const C total = static_cast<C>(
-        sum_map<false>(grad_x, grad, out, n, C(0), [](auto, auto g, auto y) HWY_ATTR { return hn::Mul(g, y); }));
+    const C total = static_cast<C>(sum_map<false>(static_cast<C*>(nullptr), grad, out, n, C(0),
+                                                  [](auto, auto g, auto y) HWY_ATTR { return hn::Mul(g, y); }));
     for_each_vector<C>(n, [&](auto d, int64_t i) HWY_ATTR {
-      hn::StoreU(hn::Mul(hn::LoadU(d, out + i), hn::Sub(hn::LoadU(d, grad + i), hn::Set(d, total))), d, grad_x + i);
+      store_as(d, hn::Mul(hn::LoadU(d, out + i), hn::Sub(hn::LoadU(d, grad + i), hn::Set(d, total))), grad_x + i);
     });
   }
 }
 
+template <class S>
+constexpr SoftmaxRows<S> softmax_of() {
+  return {softmax_rows<S>, softmax_backward_row<S>};
+}
+
 const SoftmaxTable* softmax_table() {
-  static constexpr SoftmaxTable kTable{{softmax_rows<float>, softmax_backward_row<float>},
-                                       {softmax_rows<double>, softmax_backward_row<double>}};
+  static constexpr SoftmaxTable kTable{softmax_of<float>(), softmax_of<double>(), softmax_of<BFloat16>(),
+                                       softmax_of<Float16>()};
   return &kTable;
 }
 
@@ -131,48 +144,42 @@ namespace {
 
 HWY_EXPORT(softmax_table);
 
-template <class C>
-const SoftmaxRows<C>& softmax_loops() {
+template <class S>
+const SoftmaxRows<S>& softmax_loops() {
   static const SoftmaxTable* const kTable = HWY_DYNAMIC_DISPATCH(softmax_table)();
-  if constexpr (std::is_same_v<C, float>) return kTable->f32;
-  if constexpr (std::is_same_v<C, double>) return kTable->f64;
+  if constexpr (std::is_same_v<S, float>) return kTable->f32;
+  if constexpr (std::is_same_v<S, double>) return kTable->f64;
+  if constexpr (std::is_same_v<S, BFloat16>) return kTable->bf16;
+  if constexpr (std::is_same_v<S, Float16>) return kTable->f16;
 }
 
-/// Calls f(Type<C>{}, n, rows) for a floating array as rows of its last dimension.
+/// Calls f(Type<S>{}, n, rows) for a floating array as rows of its last dimension.
 template <class F>
 void visit_rows(const Array& x, F&& f) {
   const int64_t n = x.layout.rank ? x.size(x.layout.rank - 1) : 1;
   if (x.numel() == 0) return;
-  if (x.dtype == kF64)
-    f(Type<double>{}, n, x.numel() / n);
-  else
-    f(Type<float>{}, n, x.numel() / n);
+  visit_floating(x.dtype, [&]<class S>(Type<S> type) { f(type, n, x.numel() / n); });
 }
 
 void softmax(const Array& out, const Array& x, bool log, const Stream&) {
-  visit_rows(x, [&]<class C>(Type<C>, int64_t n, int64_t rows) {
+  visit_rows(x, [&]<class S>(Type<S>, int64_t n, int64_t rows) {
     lorry::cpu::parallel_for(rows, row_grain(n), [&](int64_t begin, int64_t end) {
       const int64_t most = rows_at_once(n);
-      RowReader<C> in(x, n, n, most);
-      RowWriter<C> to(out, n, n, most);
+      RowReader<Accumulate<S>> in(x, n, n, most);
+      RowWriter<Accumulate<S>> space(out, n, n, most);
       for (int64_t r = begin; r < end; r += most) {
         const int64_t count = std::min(most, end - r);
-        softmax_loops<C>().forward(to(r), in(r, count), count, n, log);
-        to.done(r, count);
+        softmax_loops<S>().forward(out.as<S>() + r * n, space(r), in(r, count), count, n, log);
       }
     });
   });
 }
 
 void softmax_backward(const Array& grad_x, const Array& grad, const Array& out, bool log, const Stream&) {
-  visit_rows(grad, [&]<class C>(Type<C>, int64_t n, int64_t rows) {
+  visit_rows(grad, [&]<class S>(Type<S>, int64_t n, int64_t rows) {
     lorry::cpu::parallel_for(rows, row_grain(n), [&](int64_t begin, int64_t end) {
-      RowReader<C> g(grad, n), y(out, n);
-      RowWriter<C> to(grad_x, n);
-      for (int64_t r = begin; r < end; ++r) {
-        softmax_loops<C>().backward(to(r), g(r), y(r), n, log);
-        to.done(r);
-      }
+      RowReader<Accumulate<S>> g(grad, n), y(out, n);
+      for (int64_t r = begin; r < end; ++r) softmax_loops<S>().backward(grad_x.as<S>() + r * n, g(r), y(r), n, log);
     });
   });
 }
