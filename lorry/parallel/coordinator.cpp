@@ -140,7 +140,7 @@ void Coordinator::handle(Peer& from, const Message& message, Time now) {
       if (has(1, 0)) from.step = message.numbers[0];
       return;
     case Kind::overdue:
-      return has(1, 1) ? handle_overdue(message) : void();
+      return has(1, 1) ? handle_overdue(message, now) : void();
     case Kind::ends:
       return has(0, 1) ? handle_end(from, message.texts[0]) : void();
     case Kind::failed:
@@ -280,7 +280,7 @@ void Coordinator::check_leavers(const std::string& key, const Exchange& exchange
   }
 }
 
-void Coordinator::handle_overdue(const Message& message) {
+void Coordinator::handle_overdue(const Message& message, Time now) {
   const auto found = groups_.find(message.texts[0]);
   if (found == groups_.end()) return;
   const Group& group = found->second;
@@ -288,9 +288,18 @@ void Coordinator::handle_overdue(const Message& message) {
   std::vector<int> behind;
   for (size_t i = 0; i < group.members.size(); ++i)
     if (group.made[i] <= number) behind.push_back(group.members[i]);
-  if (behind.empty())
-    return fail(-1, fmt::format("all ranks have come to call {} of {}, and it is not done after {}", number,
-                                found->first, seconds_text(timeout_)));
+  if (behind.empty()) {
+    const std::string late = fmt::format("all ranks have come to call {} of {}, and it is not done after {}", number,
+                                         found->first, seconds_text(timeout_));
+    // A rank that stopped in the call has not been silent for the whole time-out yet.
+    const Peer* silent = nullptr;
+    for (const int member : group.members)
+      if (const Peer* const peer = peer_of(member); peer != nullptr && !peer->has_left)
+        if (now - peer->heard > 2 * kBeat && (silent == nullptr || peer->heard < silent->heard)) silent = peer;
+    if (silent == nullptr) return fail(-1, late);
+    return fail(silent->rank, fmt::format("{}: rank {} has not been heard from for {:.0f} s{}", late, silent->rank,
+                                          std::chrono::duration<double>(now - silent->heard).count(), where(*silent)));
+  }
   const auto at = static_cast<size_t>(number - group.all_made);
   const std::string what = at < group.calls.size() ? call_name(group.calls[at].signature) : "a call";
   const Peer* const peer = peer_of(behind[0]);
@@ -327,7 +336,7 @@ void Coordinator::check_times(Time now) {
   for (const auto& [name, group] : groups_)
     for (const auto& [rank, since] : group.asking)
       if (now - since > timeout_ && !group.calls.empty())
-        return handle_overdue({.kind = Kind::overdue, .numbers = {group.all_made}, .texts = {name}});
+        return handle_overdue({.kind = Kind::overdue, .numbers = {group.all_made}, .texts = {name}}, now);
 }
 
 }  // namespace lorry::parallel

@@ -75,7 +75,7 @@ class Coordinator {
   void handle_hello(Peer& from, const Message& message);
   void handle_exchange(Peer& from, const Message& message, Time now);
   void handle_calls(Peer& from, const Message& message, Time now);
-  void handle_overdue(const Message& message);
+  void handle_overdue(const Message& message, Time now);
   void handle_end(Peer& from, const std::string& name);
   void check_times(Time now);
   void check_leavers(const std::string& name, const Group& group);

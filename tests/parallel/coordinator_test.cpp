@@ -160,6 +160,29 @@ TEST(Coordinator, a_rank_that_ends_a_group_comes_to_nothing_else_before_the_othe
   EXPECT_EQ(failed->texts.at(0), "rank 1 has left, and rank 0 waits for it in two");
 }
 
+TEST(Coordinator, a_rank_that_stops_in_a_call_to_which_it_came_is_named) {
+  Served served(2);
+  Client a(served.port), b(served.port);
+  a.hello(0, 2);
+  b.hello(1, 2);
+  for (Client* const client : {&a, &b}) {
+    ASSERT_EQ(client->next().value().kind, Kind::welcome);
+    client->send({.kind = Kind::group, .numbers = {0, 1}, .texts = {"pair"}});
+    client->send({.kind = Kind::calls, .numbers = {0, 4, 0, 7}, .texts = {"pair"}});
+  }
+  for (int i = 0; i < 5; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    a.send({.kind = Kind::beat, .numbers = {4}});
+  }
+  a.send({.kind = Kind::overdue, .numbers = {0}, .texts = {"pair"}});
+  const auto failed = a.next();
+  ASSERT_TRUE(failed);
+  EXPECT_EQ(failed->texts.at(0).find("all ranks have come to call 0 of pair, and it is not done after 30 s: rank 1 has "
+                                     "not been heard from for"),
+            0)
+      << failed->texts.at(0);
+}
+
 TEST(Coordinator, a_port_that_is_taken_is_an_error) {
   const Socket first = listen_on("127.0.0.1", 0);
   EXPECT_THROW(static_cast<void>(listen_on("127.0.0.1", port_of(first))), IoError);

@@ -36,13 +36,15 @@ def whole(path):
 def run(ranks, fault, phase, faulty, shard):
     """Returns what was wrong with the way in which the other ranks ended."""
     wrong = []
-    with tempfile.TemporaryDirectory(prefix="lorry-drill-") as folder:
+    with tempfile.TemporaryDirectory(prefix="lorry-drill-", ignore_cleanup_errors=True) as folder:
         script = Path(__file__).with_name("run_rank.py")
         command = [*os.environ["LORRY_MPIRUN"].split(), "-n", str(ranks), sys.executable, str(script), folder,
                    os.environ["LORRY_DRILL"], fault, phase, str(faulty), folder, *["shard"] * shard]
-        environment = dict(os.environ, LORRY_PARALLEL_TIMEOUT=str(TIMEOUT), OMP_NUM_THREADS="1")
+        # Launchers that share a folder for their files remove it under one another.
+        environment = dict(os.environ, LORRY_PARALLEL_TIMEOUT=str(TIMEOUT), OMP_NUM_THREADS="1", TMPDIR=folder)
         begin = time.monotonic()
-        process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        with open(Path(folder, "launcher"), "w", encoding="utf-8") as launcher:
+            process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=launcher)
         others = [r for r in range(ranks) if r != faulty]
         status = lambda r: Path(folder, f"status.{r}")
         while time.monotonic() - begin < TIMEOUT + SLACK and not all(status(r).exists() for r in others):
@@ -60,6 +62,8 @@ def run(ranks, fault, phase, faulty, shard):
         for r in others:
             if not status(r).exists():
                 wrong.append(f"rank {r} hung for {seconds:.1f} s")
+                if not Path(folder, f"pid.{r}").exists():
+                    wrong.append(f"and never began; the launcher says {Path(folder, 'launcher').read_text()!r}")
                 continue
             text = Path(folder, f"error.{r}").read_text(encoding="utf-8").strip()
             if status(r).read_text() != "1":
