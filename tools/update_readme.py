@@ -370,7 +370,8 @@ def operator_speed():
         operators = operator_tables.Operators(report)
         on_cpu = operators.pairs[0][0]["device"] == "cpu"
         where = processor(report["machine"]) if on_cpu else gpu_of(report)
-        said = f"On {where}, {version_of(report)}, {operators.runs} runs ([{name}](../bench/results/{name}))."
+        runs = "one run" if operators.runs == 1 else f"{operators.runs} runs"
+        said = f"On {where}, {version_of(report)}, {runs} ([{name}](../bench/results/{name}))."
         lines += [f"## {title}", "", textwrap.fill(said, WIDTH), "",
                   f"![Speed-ups over PyTorch by family]({Path(drawn).name})", "",
                   *operator_tables.family_table(operators), ""]
