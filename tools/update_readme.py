@@ -371,6 +371,8 @@ def operator_speed():
         on_cpu = operators.pairs[0][0]["device"] == "cpu"
         where = processor(report["machine"]) if on_cpu else gpu_of(report)
         runs = "one run" if operators.runs == 1 else f"{operators.runs} runs"
+        if rounds := report["machine"].get("rounds"):
+            runs += f" of {rounds} rounds"
         said = f"On {where}, {version_of(report)}, {runs} ([{name}](../bench/results/{name}))."
         lines += [f"## {title}", "", textwrap.fill(said, WIDTH), "",
                   f"![Speed-ups over PyTorch by family]({Path(drawn).name})", "",

@@ -531,7 +531,8 @@ def main():
     measured = [Measured(name, cases.families[name]) for name in lorry.names]
     info = subprocess.run([a.lorry, "info", "--json", "-"], check=True, capture_output=True, text=True).stdout
     machine = json.loads(info)
-    machine = machine.get("machine", machine) | {"torch": torch.__version__, "threads": a.threads}
+    machine = machine.get("machine", machine)
+    machine |= {"torch": torch.__version__, "threads": a.threads, "rounds": a.rounds}
     for run in range(a.runs):
         for case in measured:
             case.run(lorry, cases[case.name](), a.rounds, a.device)

@@ -159,7 +159,7 @@ void Member::wait_until(std::unique_lock<std::mutex>& lock, const std::function<
     changed_.wait(lock, is_over);
   else
     ended = changed_.wait_for(lock, patience, is_over);
-  if (done()) return;  // even if a rank has failed since: the answer may be what it failed for
+  if (done()) return;  // also where a rank has failed since, for what came may say why
   lock.unlock();
   if (!ended) set_failed(fmt::format("the coordinator (rank 0) has not answered within {:g} s", timeout_s_));
   throw_failed();

@@ -58,16 +58,8 @@ HWY_INLINE hn::Vec<Tag<T>> load_wide(const S* from) {
   const Tag<T> d;
   if constexpr (kCopies<S, T>) {
     return hn::LoadU(d, reinterpret_cast<const T*>(from));
-#if HWY_TARGET != HWY_SCALAR
-  } else if constexpr (std::is_same_v<S, BFloat16>) {
-    const hn::Rebind<uint16_t, Tag<float>> narrow;
-    const hn::RebindToUnsigned<Tag<float>> wide;
-    const auto bits = hn::PromoteTo(wide, hn::LoadU(narrow, reinterpret_cast<const uint16_t*>(from)));
-    return hn::BitCast(d, hn::ShiftLeft<16>(bits));
-  } else if constexpr (std::is_same_v<S, Float16>) {
-    const hn::Rebind<hwy::float16_t, Tag<float>> narrow;
-    return hn::PromoteTo(d, hn::LoadU(narrow, reinterpret_cast<const hwy::float16_t*>(from)));
-#endif
+  } else if constexpr (kNarrowType<S>) {
+    return load_as(d, from);
   } else {
     HWY_ALIGN T lanes[hn::MaxLanes(Tag<T>())];
     for (size_t i = 0; i < hn::Lanes(d); ++i) lanes[i] = static_cast<T>(from[i]);
