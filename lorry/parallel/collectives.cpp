@@ -86,6 +86,7 @@ Noted note(Group& group, const Call& call, std::span<const Tensor> list) {
   if (is_reduction(call.collective))
     for (const Tensor& x : list)
       require<DTypeError>(x.dtype() != kBool, "booleans are not joined; got {}; convert to u8", x);
+  group.require_own_gpu(list[0].device());
   Signature signature;
   const auto what = [&] { return describe(call, list); };
   const bool sends = call.collective == Collective::send;

@@ -48,6 +48,9 @@ class Group {
   World& world() const { return *world_; }
   const std::shared_ptr<World>& world_handle() const { return world_; }
 
+  /// Throws DeviceError for a GPU other than that of the calls before. To be asked before a call is noted: the other
+  /// ranks hear of noted calls, and wait for this one in them.
+  void require_own_gpu(Device device);
   /// Notes a call of the group: its signature, and what that stands for.
   Noted note_call(uint64_t signature, const std::function<std::string()>& what);
   /// The same for a transfer between two ranks of the group.

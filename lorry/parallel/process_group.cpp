@@ -110,6 +110,15 @@ Group::~Group() {
   if (Member& member = *world_->member; !member.has_failed()) member.fail("it was ended by an exception");
 }
 
+void Group::require_own_gpu(Device device) {
+  const std::lock_guard lock(mutex_);
+  if (of_gpu_ == nullptr || device.is_cpu() || gpu_ == device) return;
+  raise_as<DeviceError>("ProcessGroup",
+                        "got a tensor on {} for group {}, to which this rank gave tensors on {} before; expected the "
+                        "same GPU in every call: make tensors on ProcessGroup::device()",
+                        device, name_, gpu_);
+}
+
 Noted Group::note_call(uint64_t signature, const std::function<std::string()>& what) {
   if (!members_) return {};
   return {members_->calls, world_->member->note_call(*members_->calls, signature, what)};
@@ -140,11 +149,6 @@ Transport& Group::transport(Device device) {
     of_gpu_ = nccl_transport(*members_, device);
     gpu_ = device;
   }
-  if (gpu_ != device)
-    raise_as<DeviceError>("ProcessGroup",
-                          "got a tensor on {} for group {}, to which this rank gave tensors on {} before; expected the "
-                          "same GPU in every call: make tensors on ProcessGroup::device()",
-                          device, name_, gpu_);
   return *of_gpu_;
 }
 
