@@ -21,13 +21,15 @@ def us(value):
 
 
 class Operators:
-    """The cases of a report, in its order: Lorry's row beside PyTorch's."""
+    """The cases of a report, in its order: Lorry's row beside PyTorch's, or alone."""
 
     def __init__(self, report):
         self.machine = report["machine"]
         rows = report["results"]
         peers = {row["case"]: row for row in rows if row["implementation"] != "lorry"}
-        self.pairs = [(row, peers[row["case"]]) for row in rows if row["implementation"] == "lorry"]
+        own = [row for row in rows if row["implementation"] == "lorry"]
+        self.pairs = [(row, peers[row["case"]]) for row in own if row["case"] in peers]
+        self.alone = [row for row in own if row["case"] not in peers]
         self.families = list(dict.fromkeys(own["family"] for own, _ in self.pairs))
         self.runs = len(self.pairs[0][0]["speedups"])
 
@@ -74,6 +76,8 @@ def whole_tables(operators):
     lines = []
     for family in operators.families:
         rows = [row_of(own, peer) for own, peer in operators.pairs if own["family"] == family]
+        rows += [f"| {own['case']} | {us(own['median_us'])} | none | | | |" for own in operators.alone
+                 if own["family"] == family]
         lines += ["" if lines else None, f"### {family.capitalize()}", "", *HEAD, *rows]
     return [line for line in lines if line is not None]
 

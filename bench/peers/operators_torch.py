@@ -7,7 +7,8 @@ lie in; a case counts as slower only where all of that range lies below 0.95.
         [--rounds 7] [--runs 2] [--json F]
 
 With --runs 2 all cases are measured, and then all again: a case is slower if it is in both runs. The report has the
-schema of `lorry bench --json`: two results a case, Lorry's and PyTorch's; tools/operator_tables.py shows it.
+schema of `lorry bench --json`: two results a case, Lorry's and PyTorch's, or Lorry's alone where PyTorch cannot compute
+the case on the device; tools/operator_tables.py shows it.
 """
 import argparse
 import json
@@ -476,19 +477,26 @@ class Measured:
             time.sleep(0.01)  # the other's threads may still spin
             reply = lorry.round(self.name)
             time.sleep(0.01)
-            peer = harness.measure(call, wait, **effort)
+            try:
+                peer = harness.measure(call, wait, **effort)
+            except NotImplementedError:
+                peer = None
             if i == 0:
                 self.reply = reply
                 continue
             own.append(reply["median_us"])
-            theirs.append(peer["median_us"])
+            if peer:
+                theirs.append(peer["median_us"])
         self.own += own
         self.theirs += theirs
-        self.speedups.append(spread_of(own, theirs))
+        if theirs:
+            self.speedups.append(spread_of(own, theirs))
 
     def rows(self, device):
         size = {"bytes": int(self.reply["bytes"])} if "bytes" in self.reply else {}
         for implementation, times in (("lorry", self.own), (f"pytorch {torch.__version__}", self.theirs)):
+            if not times:
+                continue
             row = {"suite": "operators", "case": self.name, "family": self.family, "implementation": implementation,
                    "device": device, "dtype": self.reply["dtype"], "median_us": statistics.median(times),
                    "min_us": min(times), **size}
@@ -499,11 +507,12 @@ class Measured:
             yield schema.with_rates(row)
 
     def show(self, device):
-        own, theirs = self.rows(device)
-        low, middle, high = self.speedups[-1]
+        own, *theirs = self.rows(device)
         best = f"  {100 * own['ratio_to_ceiling']:.0f} % of the best" if "ratio_to_ceiling" in own else ""
-        print(f"{self.name:<58} {own['median_us']:12.2f} us {theirs['median_us']:12.2f} us  "
-              f"{middle:6.2f} x ({low:.2f} to {high:.2f})  {speedups.verdict(self.speedups[-1:])}{best}", flush=True)
+        peer = f"{theirs[0]['median_us']:12.2f} us  " if theirs else f"{'none':>15}  "
+        beside = "{1:6.2f} x ({0:.2f} to {2:.2f})  ".format(*self.speedups[-1]) if theirs else ""
+        print(f"{self.name:<58} {own['median_us']:12.2f} us {peer}{beside}{speedups.verdict(self.speedups[-1:])}{best}",
+              flush=True)
 
 
 def main():

@@ -145,7 +145,8 @@ class UpdateReadme(unittest.TestCase):
             yield {**head, "case": case, "implementation": "pytorch 9.9.9+cpu", "median_us": theirs}
         results = [*rows("neg", 10, 20, [1.9, 2, 2.1], [1.8, 2, 2.2]),
                    *rows("abs", 20, 16, [0.7, 0.8, 0.9], [0.7, 0.8, 0.94]),
-                   *rows("exp", 20, 16, [0.7, 0.8, 0.9], [0.9, 0.95, 1.0])]  # slower in one run
+                   *rows("exp", 20, 16, [0.7, 0.8, 0.9], [0.9, 0.95, 1.0]),  # slower in one run
+                   next(rows("matmul of i64", 20, 0))]  # PyTorch has none
         machine = {"cpu": "a processor", "threads": 2}
         (self.results / "operators.json").write_text(json.dumps({"machine": machine, "results": results}))
         self.assert_noticed_and_mended()
@@ -153,6 +154,7 @@ class UpdateReadme(unittest.TestCase):
                       self.readme().replace("\n", " "))
         page = (self.root / "docs/operator-speed.md").read_text()
         self.assertIn("| pointwise | 3 | 1 | 1 | 1 | 0.88 x |\n", page)
+        self.assertIn("| matmul of i64 | 20.0 | none | | | |\n", page)
         named = page[page.index("Slower than PyTorch:"):page.index("### Pointwise")]
         self.assertIn("| abs | 20.0 | 16.0 | 0.80 x | 0.70 to 0.94 | 50 % |\n", named)
         self.assertNotIn("exp", named)
