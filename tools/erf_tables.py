@@ -6,7 +6,8 @@ compares them with it.
     tools/erf_tables.py --print    # the table of f64 as it stands in the file
 
 For f64 all coefficients must be the rounded ones of the polynomials that interpolate erf at Chebyshev's points. Those
-of f32 were moved in their last bits by a search, so the file is their only source; they must be near erf(u / sqrt(2)) / 2.
+of f32 were moved in their last bits by a search, so the file is their only source; their polynomials must be near
+erf(u / sqrt(2)) / 2.
 """
 import re
 import sys
