@@ -30,8 +30,8 @@ class Operators:
         own = [row for row in rows if row["implementation"] == "lorry"]
         self.pairs = [(row, peers[row["case"]]) for row in own if row["case"] in peers]
         self.alone = [row for row in own if row["case"] not in peers]
-        self.families = list(dict.fromkeys(own["family"] for own, _ in self.pairs))
-        self.runs = len(self.pairs[0][0]["speedups"])
+        self.families = list(dict.fromkeys(row["family"] for row in own))
+        self.runs = max(len(row["speedups"]) for row in own)
 
     def with_verdict(self, verdict, family=None):
         return [pair for pair in self.pairs if speedups.verdict(pair[0]["speedups"]) == verdict
@@ -60,8 +60,8 @@ def family_table(operators):
     for family in [*operators.families, None]:
         pairs = [pair for pair in operators.pairs if family in (None, pair[0]["family"])]
         counts = [str(len(operators.with_verdict(verdict, family))) for verdict in ("faster", "equal", "slower")]
-        median = statistics.median(speedup(own) for own, _ in pairs)
-        lines.append(f"| {family or 'all'} | {len(pairs)} | {' | '.join(counts)} | {median:.2f} x |")
+        median = f"{statistics.median(speedup(own) for own, _ in pairs):.2f} x" if pairs else ""
+        lines.append(f"| {family or 'all'} | {len(pairs)} | {' | '.join(counts)} | {median} |")
     return lines
 
 
@@ -94,7 +94,7 @@ LEFT, WIDTH, ROW, TOP, DOT = 110, 700, 56, 66, 3
 def picture(operators, title):
     """An SVG: a dot for each case, by family, on a logarithmic axis of the speed-up; dots that would cover each other
     are moved up and down."""
-    values = [speedup(own) for own, _ in operators.pairs]
+    values = [speedup(own) for own, _ in operators.pairs] or [1]
     low, high = math.floor(math.log2(min(values))), math.ceil(math.log2(max(values)))
     x = lambda value: LEFT + WIDTH * (math.log2(value) - low) / (high - low)
     bottom = TOP + ROW * len(operators.families)

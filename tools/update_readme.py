@@ -368,7 +368,7 @@ def operator_speed():
         if (report := report_of(name)) is None:
             continue
         operators = operator_tables.Operators(report)
-        on_cpu = operators.pairs[0][0]["device"] == "cpu"
+        on_cpu = report["results"][0]["device"] == "cpu"
         where = processor(report["machine"]) if on_cpu else gpu_of(report)
         runs = "one run" if operators.runs == 1 else f"{operators.runs} runs"
         if rounds := report["machine"].get("rounds"):
