@@ -8,6 +8,7 @@ lorry_cuda(kernels
   cuda/indexing/nonzero.cu
   cuda/indexing/put.cu
   cuda/indexing/put_add.cu
+  cuda/indexing/put_few.cu
   cuda/indexing/put_fold.cu
   cuda/indexing/repeat.cu
   cuda/indexing/take.cu)

@@ -69,6 +69,7 @@ constexpr IndexingKernels kIndexing = [] {
 constexpr LossKernels kLoss = [] {
   LossKernels kernels = filled<LossKernels, NoKernel>();
   kernels.check_targets = [](const Array&, int64_t, int64_t, const Stream&) -> int64_t { return -1; };
+  kernels.mean = nullptr;
   return kernels;
 }();
 constexpr MatmulKernels kMatmul = [] {

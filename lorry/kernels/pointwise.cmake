@@ -12,5 +12,6 @@ endforeach()
 lorry_cuda(kernels
   cuda/pointwise/copy.cu
   cuda/pointwise/creation.cu
+  cuda/pointwise/join.cu
   cuda/pointwise/pointwise.cu)
 lorry_cuda_shares(rows cuda/pointwise/pointwise_rows.cu 7)

@@ -9,6 +9,8 @@ lorry_cuda(kernels
   cuda/reduce/reduce_max.cu
   cuda/reduce/reduce_min.cu
   cuda/reduce/reduce_moments.cu
+  cuda/reduce/reduce_nonzero.cu
+  cuda/reduce/reduce_prod.cu
   cuda/reduce/reduce_range.cu
   cuda/reduce/reduce_sum.cu
   cuda/reduce/scan.cu)

@@ -81,6 +81,11 @@ struct LossKernels {
   /// backend has no such kernel.
   void (*cross_entropy_with_gradient)(const ClassArgs&, const Array& losses, const Array& logsumexp,
                                       const Array& grad_x, const Array& scale, const Stream&) = nullptr;
+  /// Writes the sum of losses divided by the sum of row_weights, in the dtype of `mean`, and the latter sum, with the
+  /// bits of the operators `sum` and `div`. Returns false if it does not take that many rows. Null: the backend has no
+  /// such kernel.
+  bool (*mean)(const Array& mean, const Array& total_weight, const Array& losses, const Array& row_weights,
+               const Stream&) = nullptr;
 };
 
 }  // namespace lorry::kernels

@@ -8,6 +8,7 @@
 
 namespace lorry::kernels {
 
+/// Rows have fewer than 2^32 elements.
 struct SortKernels {
   /// values (dtype of x) and indices (i64) of the sizes of x, all contiguous [..., n].
   void (*sort)(const Array& values, const Array& indices, const Array& x, bool descending, const Stream&) = nullptr;
@@ -18,6 +19,9 @@ struct SortKernels {
   /// the number of distinct values. All NaNs are distinct.
   int64_t (*unique)(const Array& values, const Array& inverse, const Array& counts, const Array& sorted,
                     const Array& order, const Stream&) = nullptr;
+  /// The same from a contiguous row in any order. A backend has this or `unique`.
+  int64_t (*unique_unsorted)(const Array& values, const Array& inverse, const Array& counts, const Array& x,
+                             const Stream&) = nullptr;
 };
 
 }  // namespace lorry::kernels

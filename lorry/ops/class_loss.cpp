@@ -84,6 +84,11 @@ Tensor mean_loss(const Tensor& total, const Tensor& weight, DType dtype) { retur
 std::array<Tensor, 2> reduce_losses(const Tensor& losses, const Tensor& row_weights, DType dtype, const Dims& samples,
                                     Reduction reduction) {
   if (reduction == Reduction::none) return {reshape_result(losses, samples).to(dtype), Tensor()};
+  if (const auto mean_in_one = backend(losses).loss->mean; mean_in_one != nullptr && reduction == Reduction::mean) {
+    const Tensor mean = empty({}, {dtype, losses.device()}), weight = empty({}, losses.options());
+    if (mean_in_one(array(mean), array(weight), array(losses), array(row_weights), current_stream(losses.device())))
+      return {mean, weight};
+  }
   const Tensor total = losses.sum();
   if (reduction == Reduction::sum) return {total.to(dtype), Tensor()};
   const Tensor weight = row_weights.sum();

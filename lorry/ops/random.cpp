@@ -178,11 +178,13 @@ Tensor bernoulli(const Tensor& x, double p, Generator* generator) {
 
 namespace {
 
-/// rows: the weights in f64. Waits for the device.
-void require_weights(const Tensor& rows, const Tensor& weights, int64_t samples, bool replacement) {
-  require<ValueError>(rows.ge(0).logical_and(rows.lt(HUGE_VAL)).all().item<bool>(),
+/// Waits for the device, when all reductions are enqueued.
+void require_weights(const Tensor& weights, int64_t samples, bool replacement) {
+  const auto [least, greatest] = aminmax(weights);
+  const Tensor fewest = count_nonzero(weights, {-1}).amin();
+  require<ValueError>(least.item<double>() >= 0 && greatest.item<double>() < HUGE_VAL,  // false for NaN
                       "a weight is negative, infinite or NaN; got weights: {}", weights);
-  const int64_t choices = rows.gt(0).to(kI64).sum({1}).min().item<int64_t>();
+  const auto choices = fewest.item<int64_t>();
   require<ValueError>(choices >= (replacement ? 1 : samples),
                       "a row has too few positive weights; got {} for {} samples {} replacement", choices, samples,
                       replacement ? "with" : "without");
@@ -206,7 +208,7 @@ Tensor multinomial(const Tensor& weights, int64_t samples, bool replacement, Gen
             reshape(weights.to(kF64), {weights.dim() == 1 ? 1 : weights.size(0), weights.size(-1)}).contiguous();
         const Tensor out = empty({rows.size(0), samples}, {kI64, weights.device()});
         if (rows.numel() > 0) {
-          if (!rows.device().is_meta()) require_weights(rows, weights, samples, replacement);
+          if (!rows.device().is_meta()) require_weights(weights, samples, replacement);
           kernels_of(out).multinomial(array(out), array(rows), replacement, key, current_stream(weights.device()));
         }
         return weights.dim() == 1 ? door::owning(squeeze(out, 0)) : out;

@@ -78,6 +78,14 @@ const Case kCases[] = {
     {"index_select", [](const Tensor& x, const Tensor&, const Tensor& i) { return index_select(x, 0, i); }},
     {"index_add",
      [](const Tensor& x, const Tensor& y, const Tensor& i) { return index_add(x, 0, i, y.narrow(0, 0, 5)); }},
+    {"scatter_add",
+     [](const Tensor& x, const Tensor& y, const Tensor& i) {
+       return scatter_add(x, 1, i.view({1, 5}), y);
+     }},
+    {"cat",
+     [](const Tensor& x, const Tensor& y, const Tensor&) {
+       return cat({x, y, x}, 1);
+     }},
     {"matmul", [](const Tensor& x, const Tensor& y, const Tensor&) { return matmul(x, y.t()); }},
     {"sort", [](const Tensor& x, const Tensor&, const Tensor&) { return std::get<0>(x.sort(1)); }},
     {"argsort", [](const Tensor& x, const Tensor&, const Tensor&) { return x.flatten().argsort(0); }},

@@ -20,6 +20,9 @@ struct ReduceCase {
   double tolerance;  ///< of the result's size
 };
 
+/// Whose products stay in the range of every type.
+Tensor near_1(const Tensor& x) { return x.mul(0.01).add(1); }
+
 const ReduceCase kReduceCases[] = {
     {"sum of all", [](const Tensor& x) { return x.sum(); }, 1e-5},
     {"sum of columns", [](const Tensor& x) { return x.sum({0}); }, 1e-5},
@@ -28,6 +31,14 @@ const ReduceCase kReduceCases[] = {
     {"largest of columns", [](const Tensor& x) { return x.amax({0}); }, 0},
     {"variance of columns", [](const Tensor& x) { return x.var({0}); }, 1e-5},
     {"index of the largest", [](const Tensor& x) { return x.flatten().argmax(0); }, 0},
+    {"index of the largest of rows", [](const Tensor& x) { return x.argmax(1); }, 0},
+    {"index of the smallest of columns", [](const Tensor& x) { return x.argmin(0); }, 0},
+    {"sum of every second", [](const Tensor& x) { return x.flatten().slice(0, 0, x.numel(), 2).sum(); }, 1e-5},
+    {"product of all", [](const Tensor& x) { return near_1(x).prod(); }, 1e-5},
+    {"product of columns", [](const Tensor& x) { return near_1(x).prod(0); }, 1e-5},
+    {"product of few rows", [](const Tensor& x) { return near_1(x.narrow(0, 0, 3)).prod(1); }, 1e-5},
+    {"count of all", [](const Tensor& x) { return x.gt(0.2).count_nonzero(); }, 0},
+    {"count of columns", [](const Tensor& x) { return x.gt(0.2).count_nonzero({0}); }, 0},
     {"norm of all", [](const Tensor& x) { return x.norm(); }, 1e-5}};
 
 /// A number for every element, many of them alike, most within [-1, 1].
@@ -91,6 +102,18 @@ TEST(CudaReduce, nan_and_infinities_are_folded_as_on_the_cpu) {
         const Tensor got = fold(x.to(kGPU)).cpu().to(kF64), want = fold(x).to(kF64);
         EXPECT_TRUE(allclose(got, want, 0.01, 0.01, true)) << name(dtype) << ", " << n << "\n" << got << want;
       }
+    }
+}
+
+TEST(CudaReduce, a_product_leaves_the_range_of_f32_and_comes_back) {
+  LORRY_SKIP_WITHOUT_CUDA();
+  for (const int64_t length : {16, 64, 120})
+    for (const int64_t others : {1, 5, 700}) {
+      const Tensor x = empty({length, others}, {kF32, kGPU});
+      x.narrow(0, 0, length / 2).fill_(1e4);
+      x.narrow(0, length / 2, length / 2).fill_(1e-4);
+      for (const Tensor& y : {x.prod(0), x.t().prod(1), x.t().contiguous().prod(1), x.t().contiguous().t().prod(0)})
+        EXPECT_TRUE(allclose(y.cpu(), ones({others}, {kF32, kCPU}), 1e-4, 0)) << length << " x " << others;
     }
 }
 

@@ -105,6 +105,7 @@ struct Case {
         }
         const double of_sum = 1e-6 * size;
         double want = p, error = of_sum;
+        if (kind == MatmulEpilogue::relu) want = std::max(p, 0.0);
         if (kind == MatmulEpilogue::gelu || writes_aux()) want = p * gate(p), error += kOfTanh * std::abs(p);
         if (reads_aux()) {
           want = p * gelu_slope(from.aux[at]), error += 4 * kOfTanh * std::abs(p);

@@ -138,7 +138,11 @@ TEST(RandomDevices, multinomial_draws_agree) {
                                                {2, 50'257, 4, false},
                                                {3, 1000, 400, false},
                                                {1, 100'003, 20'000, false},
-                                               {300, 64, 20, false}}) {
+                                               {300, 64, 20, false},
+                                               {2, 4096, 1, false},
+                                               {2, 4097, 1, false},
+                                               {64, 50'257, 64, false},
+                                               {3, 5000, 4000, false}}) {
     std::vector<double> weights(static_cast<size_t>(q.rows * q.columns));
     for (size_t i = 0; i < weights.size(); ++i)
       weights[i] = i % 5 == 2 && q.columns > 1 ? 0 : std::exp(static_cast<double>(i * 7919 % 1001) / 40 - 20);

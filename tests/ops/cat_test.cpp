@@ -53,6 +53,40 @@ TEST(Cat, stack_adds_a_dimension_that_counts_the_tensors) {
   });
 }
 
+TEST(Cat, many_pieces_of_any_width_and_alignment_give_the_matrix_that_they_were_cut_from) {
+  for (uint32_t seed = 0; seed < 60 && !testing::Test::HasFailure(); ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Shapes shapes(seed);
+    const DType dtypes[] = {kU8, kBF16, kF32, kF64};
+    const DType dtype = dtypes[shapes.number(0, 3)];
+    // Pieces of these widths times a random factor; more of them than one launch takes.
+    const int64_t unit = shapes.coin() ? 1 : 16, rows = shapes.coin(0.3) ? 1 : shapes.number(2, 40);
+    std::vector<int64_t> widths(static_cast<size_t>(shapes.number(2, 300)));
+    int64_t width = 0;
+    for (int64_t& each : widths) width += each = unit * shapes.number(1, 5);
+    const Tensor whole = arange(rows * width).remainder(251).to(dtype).reshape({rows, width});
+    std::vector<Tensor> pieces;
+    int64_t at = 0;
+    for (const int64_t each : widths) {
+      const Tensor piece = whole.narrow(1, at, each);
+      pieces.push_back(shapes.coin() ? piece : piece.contiguous());
+      at += each;
+    }
+    EXPECT_TRUE(equal(cat(pieces, 1), whole));
+  }
+}
+
+TEST(Cat, long_pieces_of_any_alignment_give_the_vector_that_they_were_cut_from) {
+  for (const DType dtype : {kU8, kBF16, kF32}) {
+    const Tensor whole = arange(5'000'003).remainder(251).to(dtype);
+    for (const int64_t cut : {1, 4, 1'048'576, 2'500'001, 4'999'936}) {
+      const std::vector<Tensor> pieces = {whole.narrow(0, 0, cut), whole.narrow(0, cut, 64),
+                                          whole.narrow(0, cut + 64, whole.size(0) - cut - 64)};
+      EXPECT_TRUE(equal(cat(pieces), whole)) << "cut at " << cut;
+    }
+  }
+}
+
 TEST(Cat, promotes_types_and_ignores_empty_vectors) {
   EXPECT_EQ(cat({tensor({1, 2}), tensor({0.5})}).dtype(), kF32);
   EXPECT_EQ(cat({zeros({1}, {kF16}), zeros({1}, {kBF16})}).dtype(), kF32);

@@ -40,10 +40,35 @@ TEST(Copy, from_float_to_integer_cuts_stops_and_wraps) {
     EXPECT_EQ(x.to(kI64).to_vector<int64_t>(),
               (std::vector<int64_t>{1, -1, 0, INT64_MAX, INT64_MIN, INT64_MAX, INT64_MIN, 300, -1, 2147483648}));
     EXPECT_EQ(x.to(kU8).to_vector<int64_t>(), (std::vector<int64_t>{1, 255, 0, 255, 0, 255, 0, 44, 255, 0}));
+    EXPECT_EQ(x.to(kI8).to_vector<int64_t>(), (std::vector<int64_t>{1, -1, 0, -1, 0, -1, 0, 44, -1, 0}));
+    EXPECT_EQ(x.to(kI16).to_vector<int64_t>(), (std::vector<int64_t>{1, -1, 0, -1, 0, -1, 0, 300, -1, 0}));
     EXPECT_EQ(x.to(kI32).to_vector<int64_t>(), (std::vector<int64_t>{1, -1, 0, -1, 0, -1, 0, 300, -1, INT32_MIN}));
     EXPECT_EQ(x.to(kBool).to_vector<bool>(),
               (std::vector<bool>{true, true, true, true, true, true, true, true, true, true}));
   }
+}
+
+TEST(Copy, from_float_to_integer_is_the_same_for_every_length_and_start) {
+  const double values[] = {1.9, -70'000.5, NAN, INFINITY, 3e9, -1.0, 2147483647.0, -1e30};
+  for (const DType from : {kF16, kBF16, kF32, kF64})
+    for (const DType to : {kU8, kI8, kI16, kI32, kI64})
+      for (const int64_t length : {1, 2, 3, 4, 5, 7, 8, 1'027, 4'099})
+        for (const int64_t start : {0, 1}) {
+          const Tensor x = empty({length + start}, {from}).slice(0, start);
+          for (int64_t i = 0; i < length; ++i) set_element(x, i, values[i % 8]);
+          const Tensor y = x.to(to);
+          for (int64_t i = 0; i < length; ++i) {
+            const double v = element(x, i);
+            const int64_t whole = std::isnan(v)  ? 0
+                                  : v >= 0x1p63  ? INT64_MAX
+                                  : v <= -0x1p63 ? INT64_MIN
+                                                 : static_cast<int64_t>(v);
+            const double want = visit(to, [&]<class T>(Type<T>) {
+              return static_cast<double>(static_cast<Accumulate<T>>(static_cast<T>(whole)));
+            });
+            ASSERT_EQ(element(y, i), want) << name(from) << " to " << name(to) << " of " << v;
+          }
+        }
 }
 
 TEST(Copy, to_16_bit_floats_rounds_to_nearest_even_for_every_length) {

@@ -154,6 +154,26 @@ TEST(Gather, long_rows_and_many_threads_give_the_same_result) {
   cpu::set_threads(before);
 }
 
+TEST(IndexRows, many_rows_are_added_and_copied_in_order) {
+  manual_seed(6);
+  for (const int64_t count : {2, 31, 32, 33, 100, 1025, 8191, 8192, 8193})
+    for (const int64_t size : {1, 7, 5000})
+      for (const int64_t width : {1, 3, 20}) {
+        SCOPED_TRACE(std::to_string(count) + " of " + std::to_string(size) + " x " + std::to_string(width));
+        const Tensor x = randn({size, width}), source = randn({count, width}), index = randint(size, {count});
+        std::vector<float> copied = x.to_vector<float>(), added = copied;
+        const std::vector<float> from = source.to_vector<float>();
+        const std::vector<int64_t> at = index.to_vector<int64_t>();
+        for (size_t i = 0; i < from.size(); ++i) {
+          const auto w = static_cast<size_t>(width), to = static_cast<size_t>(at[i / w]) * w + i % w;
+          copied[to] = from[i];
+          added[to] += from[i];
+        }
+        EXPECT_EQ(x.index_copy(0, index, source).to_vector<float>(), copied);
+        EXPECT_EQ(x.index_add(0, index, source).to_vector<float>(), added);
+      }
+}
+
 TEST(Gather, wrong_arguments_are_refused_and_nothing_is_written) {
   const Tensor x = zeros({3, 4});
   EXPECT_THROW_IN_TIME(x.gather(0, tensor({{-1}})), IndexError);

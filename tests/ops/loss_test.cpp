@@ -153,6 +153,20 @@ TEST(loss, gradients_of_infinite_differences_are_those_of_large_ones) {
   }
 }
 
+TEST(loss, a_mean_has_the_bits_of_its_sums) {
+  for (const DType dtype : {kF32, kF64, kBF16})
+    for (const int64_t n : {1, 2, 4, 6, 31, 124, 132, 1000, 4096, 8196, 16384, 16388}) {
+      const DType wide = dtype == kF64 ? kF64 : kF32;
+      const Tensor x = sample({n, 5}, dtype, 51), weight = sample({5}, dtype, 52).abs(),
+                   target = arange(n).remainder(5);
+      const Tensor losses = cross_entropy(x, target, weight, -100, Reduction::none, 0.1, wide);
+      const Tensor mean = losses.sum().div(weight.to(wide).index_select(0, target).sum());
+      for (const DType out : {dtype, wide, kF16})
+        EXPECT_TRUE(same_bits(cross_entropy(x, target, weight, -100, Reduction::mean, 0.1, out), mean.to(out)))
+            << n << " of " << dtype << " as " << out;
+    }
+}
+
 TEST(loss, a_mean_over_nothing_is_nan_and_a_sum_is_zero) {
   const Tensor x = sample({2, 3}, kF32, 1), ignored = tensor_of({2}, kI64, {-100, -100});
   EXPECT_TRUE(std::isnan(element(cross_entropy(x, ignored), 0)));

@@ -46,8 +46,8 @@ struct Shape {
   Dims sizes, normalized;
 };
 const Shape kShapes[] = {
-    {{7}, {7}},     {{5, 33}, {33}}, {{70, 128}, {128}}, {{3, 2, 5, 6}, {5, 6}}, {{2, 3, 1, 2, 2, 2, 3, 4}, {2, 3, 4}},
-    {{130, 1}, {1}}};
+    {{7}, {7}},      {{5, 33}, {33}}, {{70, 128}, {128}}, {{3, 2, 5, 6}, {5, 6}}, {{2, 3, 1, 2, 2, 2, 3, 4}, {2, 3, 4}},
+    {{130, 1}, {1}}, {{131, 3}, {3}}, {{131, 5}, {5}},    {{131, 14}, {14}},      {{67, 67}, {67}}};
 
 TEST(norm, layer_norm_and_rms_norm_match_a_long_double_loop_for_every_dtype_and_layout) {
   for (const Shape& shape : kShapes)

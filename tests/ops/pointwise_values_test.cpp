@@ -328,6 +328,52 @@ TEST(PointwiseValues, rsqrt_divides_1_by_the_root) {
   }
 }
 
+/// The whole quotient of two numbers of f32, in exact arithmetic: products of 24 by 22 digits fit a double.
+double whole_quotient(double x, double y) {
+  double quotient = std::floor(x / y);
+  const auto leaves = [&](double q) { return (x - q * y) * (y < 0 ? -1 : 1); };
+  while (leaves(quotient) < 0) --quotient;
+  while (leaves(quotient + 1) >= 0) ++quotient;
+  return quotient;
+}
+
+TEST(PointwiseValues, a_rounded_down_quotient_is_exact_beside_whole_numbers) {
+  std::vector<float> xs, ys;
+  for (const float y : {3.0f, -3.0f, 0.1f, -7.3f, 1e-40f, -1e-42f, 1e30f, 1.1754944e-38f})
+    for (const double k :
+         {-4194302.0, -4194301.0, -77777.0, -3.0, -2.0, -1.0, -0.0, 0.0, 1.0, 2.0, 3.0, 65537.0, 4194301.0}) {
+      const float x = static_cast<float>(k * y);
+      for (const float beside : {x, std::nextafter(x, -INFINITY), std::nextafter(x, INFINITY)}) {
+        // Of the subnormal divisors, a neighbour may be beyond the quotients that are exact.
+        if (std::fabs(beside / y) >= 0x1p22f) continue;
+        xs.push_back(beside);
+        ys.push_back(y);
+      }
+    }
+  const std::vector<float> got = floor_divide(from_data(xs), from_data(ys)).to_vector<float>();
+  for (size_t i = 0; i < xs.size(); ++i) {
+    ASSERT_EQ(got[i], whole_quotient(xs[i], ys[i])) << fmt::format("{:a} / {:a}", xs[i], ys[i]);
+    ASSERT_TRUE(got[i] != 0 || std::signbit(got[i]) == std::signbit(xs[i] / ys[i])) << xs[i] << " / " << ys[i];
+  }
+}
+
+TEST(PointwiseValues, a_cube_is_within_a_unit_in_the_last_place) {
+  SCOPED_TRACE(fmt::format("seed {}", kSeed));
+  std::mt19937_64 random(kSeed);
+  std::vector<float> values = {0.0f, -0.0f, 3.0f, -5.0f, 255.0f, 1e-14f, -2e-15f, 1e13f, -1e13f, INFINITY, -INFINITY};
+  for (int i = 0; i < 100'000; ++i)
+    values.push_back(
+        static_cast<float>(std::ldexp(std::uniform_real_distribution<double>(-1, 1)(random), i % 80 - 40)));
+  const std::vector<float> got = from_data(values).pow(3).to_vector<float>();
+  for (size_t i = 0; i < values.size(); ++i) {
+    const Real want = Real(values[i]) * values[i] * values[i];
+    ASSERT_TRUE(std::fabs(want) > std::numeric_limits<float>::max() ? std::isinf(got[i])
+                                                                    : std::fabs(got[i] - want) <= ulp(want, kF32))
+        << values[i];
+    ASSERT_EQ(std::signbit(got[i]), std::signbit(values[i]));
+  }
+}
+
 TEST(PointwiseValues, erf_of_f64_is_within_a_unit_and_a_half_in_the_last_place) {
   SCOPED_TRACE(fmt::format("seed {}", kSeed));
   std::mt19937_64 random(kSeed);

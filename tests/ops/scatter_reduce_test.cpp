@@ -85,6 +85,42 @@ TEST(ScatterReduce, agrees_with_loops_for_many_meeting_at_few_places) {
       }
 }
 
+TEST(ScatterReduce, lines_of_any_length_have_the_bits_of_one_index_after_the_other) {
+  for (const DType dtype : {kBool, kU8, kI64, kF16, kBF16, kF32, kF64})
+    for (const int64_t length : {4, 33, 128, 129, 300})
+      for (const int dim : {0, 1}) {
+        SCOPED_TRACE(std::string(name(dtype)) + ", " + std::to_string(length));
+        const auto sizes = [&](int64_t along) { return dim == 0 ? Dims{along, 9} : Dims{9, along}; };
+        const Tensor x = sample(sizes(21), dtype, 1), source = sample(sizes(length), dtype, 2),
+                     index = positions(sizes(length), length == 33 ? 2 : 21, 3);
+        const Tensor slow_source = source.cpu(), slow_index = index.cpu();
+        for (const std::string reduce : {"sum", "prod", "amax", "amin", "none"}) {
+          const auto put = [&](const Tensor& to, const Tensor& at, const Tensor& from) {
+            reduce == "none" ? to.scatter_(dim, at, from) : to.scatter_reduce_(dim, at, from, reduce);
+          };
+          const Tensor got = x.clone(), want = x.clone().cpu();
+          put(got, index, source);
+          for (int64_t i = 0; i < length; ++i) put(want, slow_index.narrow(dim, i, 1), slow_source.narrow(dim, i, 1));
+          EXPECT_TRUE(same_bits(got.cpu(), want)) << reduce;
+        }
+      }
+}
+
+TEST(ScatterReduce, long_lines_leave_what_no_index_names) {
+  const Tensor index = positions({200, 400}, 3000, 5), source = sample({200, 400}, kF32, 6), x = zeros({200, 6000});
+  const Tensor got = x.scatter(1, index, source), sums = x.scatter_add(1, index, source);
+  const std::vector<int64_t> at = index.to_vector<int64_t>();
+  const std::vector<float> from = source.to_vector<float>();
+  std::vector<float> last(200 * 6000), total(200 * 6000);
+  for (size_t i = 0; i < at.size(); ++i) {
+    const size_t to = i / 400 * 6000 + static_cast<size_t>(at[i]);
+    last[to] = from[i];
+    total[to] += from[i];
+  }
+  EXPECT_EQ(got.to_vector<float>(), last);
+  EXPECT_EQ(sums.to_vector<float>(), total);
+}
+
 TEST(ScatterReduce, lets_a_nan_win) {
   const Tensor x = tensor_of({3}, kF32, {0, kNaN, 1}), source = tensor_of({4}, kF32, {kNaN, 3, 5, -kInf}),
                index = tensor({0, 0, 1, 2});

@@ -59,6 +59,26 @@ TEST(softmax, every_dimension_of_every_dtype_and_layout_matches_a_long_double_lo
       }
 }
 
+TEST(softmax, many_short_rows_of_every_length_match_a_long_double_loop) {
+  for (const DType dtype : kFloatingDTypes)
+    for (const int64_t n : {1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 17, 31, 33}) {
+      const std::string what = fmt::format(" of rows of {} {}", n, dtype);
+      const Tensor x = sample({1031, n}, dtype, 5), grad = sample({1031, n}, dtype, 6);
+      const Tensor y = x.softmax(1), z = x.log_softmax(1);
+      EXPECT_TRUE(near(y, expected_softmax(x, 1, false), tolerance(dtype))) << what;
+      EXPECT_TRUE(near(z, expected_softmax(x, 1, true), tolerance(dtype))) << what;
+      const std::vector<double> g = elements(grad), p = elements(y), l = elements(z);
+      std::vector<double> plain(g.size()), logarithmic(g.size());
+      for_each_line(x.sizes(), 1, [&](const std::vector<size_t>& line) {
+        double along = 0, total = 0;
+        for (const size_t i : line) along += g[i] * p[i], total += g[i];
+        for (const size_t i : line) plain[i] = p[i] * (g[i] - along), logarithmic[i] = g[i] - std::exp(l[i]) * total;
+      });
+      EXPECT_TRUE(near(softmax_backward(grad, y, 1), plain, 4 * tolerance(dtype))) << what;
+      EXPECT_TRUE(near(log_softmax_backward(grad, z, 1), logarithmic, 16 * tolerance(dtype))) << what;
+    }
+}
+
 TEST(softmax, far_apart_and_huge_inputs_neither_overflow_nor_vanish) {
   const Tensor x = tensor_of({2, 4}, kF32, {1e30, 1e30, -1e30, 0, -5000, -5001, -5002, -1e38});
   EXPECT_TRUE(near(x.softmax(1), expected_softmax(x, 1, false), 1e-6));

@@ -71,6 +71,11 @@ inline int64_t widen(Iteration& it, int64_t bytes, const void* to, const void* f
   return word;
 }
 
+/// Blocks of 256 threads per multiprocessor of kernels that move such words, four per thread. For 16 bytes and narrow
+/// indices that takes a limit on registers, without which the last few blocks of a table's look-up run alone.
+template <class Index>
+inline constexpr int kBlocks = sizeof(Index) == 4 ? 6 : 4;
+
 /// Calls f(Type<Word>) with a type of `bytes` bytes.
 template <class F>
 void visit_word(int64_t bytes, F&& f) {

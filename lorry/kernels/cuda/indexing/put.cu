@@ -11,15 +11,20 @@
 //   others   orders are sorted by key (stably). The first order of each key combines all orders of that key in
 //            sequence, rounding like the CPU: no atomics, and the same bits for any grid.
 //
+// A few orders are compared with each other instead (put_few.cu). Many short lines along one dimension need no keys
+// (put_lines.h).
+//
 // If no bound dimension has more than one coordinate, no two orders have the same key, and nothing is sorted.
 
 #include "lorry/kernels/cuda/indexing/put.h"
 
 #include <algorithm>
 #include <bit>
+#include <optional>
 
 #include "lorry/device/cuda/launch.h"
 #include "lorry/kernels/cuda/indexing/indexing.h"
+#include "lorry/kernels/cuda/indexing/put_lines.h"
 #include "lorry/kernels/cuda/sort/radix.h"
 
 namespace lorry::kernels::cuda {
@@ -76,12 +81,47 @@ PutPlan plan(const PutArgs& args) {
   return p;
 }
 
-/// Computes the keys of `count` orders from `first` on (`nowhere` for an invalid index), and, if requested, their
-/// numbers and the table of winners. Operands of `offsets`: target, source, index.
+/// The lines of a put, if it has lines and they take less time than sorting.
+std::optional<PutLines> lines_of(const PutArgs& args) {
+  const Layout &target = args.target.layout, &source = args.source.layout, &index = args.index.layout;
+  FixedVector<int, kMaxRank> others;
+  int along = -1;
+  for (int d = 0; d < target.rank; ++d) {
+    if (target.sizes[d] == 1) continue;
+    if (target.strides[d] != 0) {
+      if (index.strides[d] == 0) return {};  // a column
+      others.push_back(d);
+    } else {
+      if (along >= 0) return {};
+      along = d;
+    }
+  }
+  if (along < 0 || args.rounds_once) return {};
+  const Layout starts[] = {part(target, others), part(source, others), part(index, others)};
+  const LineShape shape{starts[0].numel(), target.sizes[along], args.step, source.strides[along], index.strides[along]};
+  // A warp takes a line: it must fit, be worth reading, and there must be many, unless they are short.
+  const bool fits = args.size > 0 && args.size * size_of(args.target.dtype) <= kLineBytes && shape.count <= INT32_MAX;
+  const bool pays = shape.length >= 4 && args.size <= 16 * shape.length && (shape.count >= 128 || shape.length <= 1024);
+  if (!fits || !pays) return {};
+  // Whole lines are written back, so none may have an element of another between its own.
+  Layout whole = starts[0];
+  whole.sizes[whole.rank] = args.size;
+  whole.strides[whole.rank++] = args.step;
+  if (whole.has_internal_overlap()) return {};
+  return PutLines{collapse(starts, 3), shape};
+}
+
+void put_lines(const PutArgs& args, const PutLines& lines, Stream stream) {
+  if (args.combine == Combine::add) return add_lines(args, lines, stream);
+  if (args.combine != Combine::assign) return fold_lines(args, lines, stream);
+  visit_word(size_of(args.target.dtype),
+             [&]<class Word>(Type<Word>) { launch_lines<Word>(args, lines, Assigning<Word>{}, stream); });
+}
+
+/// Computes the keys of `count` orders from `first` on, and, if requested, their numbers and the table of winners.
 template <class Key, class Index>
-__global__ void __launch_bounds__(kThreads)
-    find_keys(Key* keys, uint32_t* numbers, uint32_t* winners, const int64_t* index, int64_t first, uint32_t count,
-              int64_t key_step, Key nowhere, StridedIndexer<3, Index> offsets, IndexBounds positions) {
+__global__ void __launch_bounds__(kThreads) find_keys(Key* keys, uint32_t* numbers, uint32_t* winners, int64_t first,
+                                                      uint32_t count, OrderKeys<Key, Index> key_of) {
   // Blocks run from the last tile to the first: probably a later order has stored its number already, and there is
   // nothing to do.
   const uint32_t from = (gridDim.x - 1 - blockIdx.x) * static_cast<uint32_t>(kTile) + threadIdx.x;
@@ -89,13 +129,10 @@ __global__ void __launch_bounds__(kThreads)
   for (int u = 0; u < kEach; ++u) {
     const uint32_t i = from + u * kThreads;
     if (i >= count) return;
-    Index at[3];
-    offsets(static_cast<Index>(first + i), at);
-    const int64_t position = positions(index[at[2]]);
-    const Key key = position < 0 ? nowhere : static_cast<Key>(at[0] + position * key_step);
+    const Key key = key_of(static_cast<Index>(first + i));
     keys[i] = key;
     if (numbers != nullptr) numbers[i] = i;
-    if (winners != nullptr && key != nowhere && *static_cast<volatile uint32_t*>(winners + key) < i + 1)
+    if (winners != nullptr && key != key_of.nowhere && *static_cast<volatile uint32_t*>(winners + key) < i + 1)
       atomicMax(winners + key, i + 1);
   }
 }
@@ -118,31 +155,35 @@ __global__ void __launch_bounds__(kThreads)
 
 /// Operands of `offsets`: target, source, index, number of the order. Without `wins` every order wins.
 template <class Word, class Index>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kBlocks<Index>)
     put_words(Word* target, const Word* source, const int64_t* index, const uint8_t* wins, int64_t first,
               uint32_t count, Index n, int64_t step, StridedIndexer<4, Index> offsets, IndexBounds positions) {
   const Index start = static_cast<Index>(blockIdx.x) * static_cast<Index>(kTile) + threadIdx.x;
-  int64_t to[kEach];
+  Index at[kEach][4];
+  int64_t position[kEach];
+  uint8_t won[kEach];
+#pragma unroll
+  for (int u = 0; u < kEach; ++u) {
+    won[u] = 0;
+    if (start + u * kThreads >= n) continue;
+    offsets(start + u * kThreads, at[u]);
+    position[u] = index[at[u][2]];
+    const int64_t number = static_cast<int64_t>(at[u][3]) - first;
+    if (wins == nullptr) {
+      won[u] = 1;
+    } else if (number >= 0 && number < count) {
+      won[u] = wins[number];
+    }
+  }
   Word words[kEach];
 #pragma unroll
   for (int u = 0; u < kEach; ++u) {
-    const Index i = start + u * kThreads;
-    to[u] = -1;
-    if (i >= n) continue;
-    Index at[4];
-    offsets(i, at);
-    if (wins != nullptr) {
-      const int64_t number = static_cast<int64_t>(at[3]) - first;
-      if (number < 0 || number >= count || !wins[number]) continue;
-    }
-    const int64_t position = positions(index[at[2]]);
-    if (position < 0) continue;
-    to[u] = at[0] + position * step;
-    words[u] = source[at[1]];
+    position[u] = won[u] ? positions(position[u]) : -1;
+    if (position[u] >= 0) words[u] = source[at[u][1]];
   }
 #pragma unroll
   for (int u = 0; u < kEach; ++u)
-    if (to[u] >= 0) target[to[u]] = words[u];
+    if (position[u] >= 0) target[at[u][0] + position[u] * step] = words[u];
 }
 
 void move(const PutArgs& args, const PutPlan& p, const uint8_t* wins, int64_t first, int64_t count, Stream stream) {
@@ -164,6 +205,20 @@ void move(const PutArgs& args, const PutPlan& p, const uint8_t* wins, int64_t fi
 /// orders.
 bool table_pays(const PutPlan& p) { return p.nowhere <= std::max<int64_t>(int64_t{1} << 22, 16 * p.count); }
 
+/// put_all for few orders: one launch instead of those of a sort or a table.
+void put_few(const PutArgs& args, const PutPlan& p, Stream stream) {
+  if (args.combine == Combine::assign) {
+    const Scratch wins(p.count, stream);
+    find_few_winners(args, p, wins.as<uint8_t>(), stream);
+    return move(args, p, wins.as<uint8_t>(), 0, p.count, stream);
+  }
+  const Scratch sorted(2 * p.count * int64_t{sizeof(uint32_t)}, stream);
+  uint32_t *const keys = sorted.as<uint32_t>(), *const numbers = keys + p.count;
+  sort_few(args, p, keys, numbers, stream);
+  if (args.combine == Combine::add) return add_in_order(args, p, keys, numbers, 0, p.count, stream);
+  fold_in_order(args, p, keys, numbers, 0, p.count, stream);
+}
+
 template <class Key, class Index>
 void put_all(const PutArgs& args, const PutPlan& p, Stream stream) {
   const bool assign = args.combine == Combine::assign;
@@ -172,9 +227,8 @@ void put_all(const PutArgs& args, const PutPlan& p, Stream stream) {
   for (int64_t first = 0; first < p.count; first += kChunk) {
     const int64_t count = std::min(p.count - first, kChunk);
     const auto find = [&](Key* keys, uint32_t* numbers, uint32_t* winners) {
-      lorry::cuda::launch(stream, {tiles(count), kThreads}, find_keys<Key, Index>, keys, numbers, winners,
-                          args.index.as<const int64_t>(), first, static_cast<uint32_t>(count), p.key_step, nowhere,
-                          StridedIndexer<3, Index>(p.orders), IndexBounds(args, stream));
+      lorry::cuda::launch(stream, {tiles(count), kThreads}, find_keys<Key, Index>, keys, numbers, winners, first,
+                          static_cast<uint32_t>(count), OrderKeys<Key, Index>(args, p, stream));
     };
     const unsigned blocks = static_cast<unsigned>((count + kThreads - 1) / kThreads);
     if (assign && table_pays(p)) {
@@ -209,8 +263,10 @@ bool put_rounds_once(int64_t indices) { return indices <= kChunk; }
 
 void put(const PutArgs& args, Stream stream) {
   if (args.source.numel() == 0) return;
+  if (const std::optional<PutLines> lines = lines_of(args)) return put_lines(args, *lines, stream);
   const PutPlan p = plan(args);
   if (!p.meets && args.combine == Combine::assign) return move(args, p, nullptr, 0, 0, stream);
+  if (p.meets && few(p)) return put_few(args, p, stream);
   if (narrow(p)) {
     put_all<uint32_t, uint32_t>(args, p, stream);
   } else {

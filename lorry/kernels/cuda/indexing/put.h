@@ -17,20 +17,70 @@ struct PutPlan {
   int64_t count = 0;     ///< number of orders
 };
 
+/// Computes the key of each order.
+template <class Key, class Index>
+struct OrderKeys {
+  const int64_t* index;
+  int64_t key_step;
+  Key nowhere;
+  StridedIndexer<3, Index> offsets;  ///< operands: target, source, index
+  IndexBounds positions;
+
+  OrderKeys(const PutArgs& args, const PutPlan& p, Stream stream)
+      : index(args.index.as<const int64_t>()),
+        key_step(p.key_step),
+        nowhere(static_cast<Key>(p.nowhere)),
+        offsets(p.orders),
+        positions(args, stream) {}
+  void addresses(auto& visit) const { visit(index); }
+
+#ifdef __CUDACC__
+  __device__ __forceinline__ Key operator()(Index order) const {
+    Index at[3];
+    offsets(order, at);
+    const int64_t position = positions(index[at[2]]);
+    return position < 0 ? nowhere : static_cast<Key>(at[0] + position * key_step);
+  }
+#endif
+};
+
+/// The lines of a put along one dimension (put_lines.h).
+struct LineShape {
+  int64_t count;                        ///< number of lines
+  int64_t length;                       ///< orders per line
+  int64_t step;                         ///< the target's stride along a line
+  int64_t source_stride, index_stride;  ///< from an order to the next
+
+  void addresses(auto& visit) const { visit(); }
+};
+struct PutLines {
+  Iteration starts;  ///< operands: target, source, index
+  LineShape shape;
+};
+
 /// Whether 32 bits hold every key, order and offset.
 inline bool narrow(const PutPlan& p) {
   return p.nowhere <= INT32_MAX && fits_narrow(p.orders) && fits_narrow(p.columns);
 }
+
+/// Whether comparing all orders with each other takes less time than sorting. Defined in put_few.cu.
+bool few(const PutPlan& p);
+/// Writes the keys of all orders, sorted, and the orders' numbers.
+void sort_few(const PutArgs& args, const PutPlan& p, uint32_t* keys, uint32_t* numbers, Stream stream);
+/// wins[i]: whether order i is the last of its key.
+void find_few_winners(const PutArgs& args, const PutPlan& p, uint8_t* wins, Stream stream);
 
 /// Adds the orders of a chunk, sorted by key, to the target. Key is uint32_t if `narrow`. Defined in put_add.cu.
 void add_in_order(const PutArgs& args, const PutPlan& p, const uint32_t* keys, const uint32_t* numbers, int64_t first,
                   int64_t count, Stream stream);
 void add_in_order(const PutArgs& args, const PutPlan& p, const uint64_t* keys, const uint32_t* numbers, int64_t first,
                   int64_t count, Stream stream);
+void add_lines(const PutArgs& args, const PutLines& lines, Stream stream);
 /// Multiplies the orders, or takes the largest or the smallest. Defined in put_fold.cu.
 void fold_in_order(const PutArgs& args, const PutPlan& p, const uint32_t* keys, const uint32_t* numbers, int64_t first,
                    int64_t count, Stream stream);
 void fold_in_order(const PutArgs& args, const PutPlan& p, const uint64_t* keys, const uint32_t* numbers, int64_t first,
                    int64_t count, Stream stream);
+void fold_lines(const PutArgs& args, const PutLines& lines, Stream stream);
 
 }  // namespace lorry::kernels::cuda

@@ -3,6 +3,7 @@
 // With few columns, each lane takes a head; a key with more than a few orders is loaded by the whole warp. Bytes moved:
 // the source once, the targets of heads twice, 8 or 12 per order for its key.
 
+#include "lorry/kernels/cuda/indexing/put_lines.h"
 #include "lorry/kernels/cuda/indexing/put_orders.h"
 
 namespace lorry::kernels::cuda {
@@ -152,6 +153,9 @@ void add_in_order(const PutArgs& args, const PutPlan& p, const uint32_t* keys, c
 void add_in_order(const PutArgs& args, const PutPlan& p, const uint64_t* keys, const uint32_t* numbers, int64_t first,
                   int64_t count, Stream stream) {
   add<uint64_t, int64_t>(args, p, keys, numbers, first, count, stream);
+}
+void add_lines(const PutArgs& args, const PutLines& lines, Stream stream) {
+  visit_sum(args.target.dtype, [&]<class T>(Type<T>) { launch_lines<Stored<T>>(args, lines, Adding<T>{}, stream); });
 }
 
 }  // namespace lorry::kernels::cuda

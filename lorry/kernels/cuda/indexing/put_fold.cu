@@ -1,6 +1,7 @@
 // Products and extremes of all elements that are written to the same address, in order (put_orders.h), with the bits of
 // the CPU. Bytes moved: the source once, the targets of heads twice, 8 or 12 per order for its key.
 
+#include "lorry/kernels/cuda/indexing/put_lines.h"
 #include "lorry/kernels/cuda/indexing/put_orders.h"
 
 namespace lorry::kernels::cuda {
@@ -61,6 +62,10 @@ void fold_in_order(const PutArgs& args, const PutPlan& p, const uint32_t* keys, 
 void fold_in_order(const PutArgs& args, const PutPlan& p, const uint64_t* keys, const uint32_t* numbers, int64_t first,
                    int64_t count, Stream stream) {
   fold<uint64_t, int64_t>(args, p, keys, numbers, first, count, stream);
+}
+void fold_lines(const PutArgs& args, const PutLines& lines, Stream stream) {
+  visit(args.target.dtype,
+        [&]<class T>(Type<T>) { launch_lines<Stored<T>>(args, lines, Folding<T>{args.combine}, stream); });
 }
 
 }  // namespace lorry::kernels::cuda

@@ -19,7 +19,7 @@ unsigned tiles(int64_t n) { return static_cast<unsigned>((n + kTile - 1) / kTile
 
 /// Operands: out, source, index.
 template <class Word, class Index>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kBlocks<Index>)
     take_words(Word* out, const Word* source, const int64_t* index, Index n, int64_t step,
                StridedIndexer<3, Index> offsets, IndexBounds positions) {
   const Index first = static_cast<Index>(blockIdx.x) * static_cast<Index>(kTile) + threadIdx.x;

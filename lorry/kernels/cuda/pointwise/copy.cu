@@ -9,6 +9,7 @@
 
 #include "lorry/device/device.h"
 #include "lorry/kernels/common/convert.h"
+#include "lorry/kernels/cuda/pointwise/join.h"
 #include "lorry/kernels/cuda/pointwise/pointwise_kernels.h"
 #include "lorry/kernels/cuda/pointwise/strided.h"
 #include "lorry/kernels/cuda/pointwise/transpose.h"
@@ -281,7 +282,7 @@ void fill(const Array& to, const void* value, DType dtype, Stream stream) {
 }  // namespace
 
 const CopyKernels& copy_kernels() {
-  static constexpr CopyKernels kKernels{.copy = copy, .fill = fill};
+  static constexpr CopyKernels kKernels{.copy = copy, .fill = fill, .join = join};
   return kKernels;
 }
 

@@ -14,18 +14,24 @@ namespace lorry::kernels::cuda {
 
 // ---- contiguous -----------------------------------------------------------------------------------------------------
 
-/// Runs in flight per thread: 64 bytes of operands, and at most 16 elements.
+/// Runs in flight per thread: 64 bytes of operands, and at most 16 elements. A formula that is called leaves few
+/// registers for them.
 template <class Formula, class T, int kArity>
-inline constexpr int kContiguousRuns = formula::kLong<Formula, ComputeOf<T>> || kArity > 2 || sizeof(T) == 1 ? 1
-                                       : kArity == 2 || sizeof(T) == 2                                       ? 2
-                                                                                                             : 4;
+inline constexpr int kContiguousRuns = kArity > 2 || sizeof(T) == 1            ? 1
+                                       : formula::kLong<Formula, ComputeOf<T>> ? (kArity == 1 && sizeof(T) == 4 ? 2 : 1)
+                                       : kArity == 2 || sizeof(T) == 2         ? 2
+                                                                               : 4;
+/// Blocks that a multiprocessor must have registers for. With all of its threads at work, a few million elements are
+/// one wave of blocks; with a block less, two, of which the second is nearly empty.
+template <class T, int kArity>
+inline constexpr int kContiguousBlocks = kArity == 1 && sizeof(T) <= 4 ? 2048 / kPointwiseBlock : 1;
 
 /// Reads sizeof(T) per operand and element, and writes as much (a byte for a bool). A block computes kPointwiseBlock *
 /// kContiguousRuns runs; the last block also computes the elements before the first run and after the last. kTruth: the
 /// result is bool. kChoice: the first operand is bool.
 // Long: its operands stay in registers from loads that are in flight together to the stores.
 template <class Formula, int kArity, class T, bool kTruth, bool kChoice>
-static __global__ void __launch_bounds__(kPointwiseBlock)
+static __global__ void __launch_bounds__(kPointwiseBlock, kContiguousBlocks<T, kArity>)
     contiguous(const __grid_constant__ ContiguousCall<kArity, ComputeOf<T>> call) {
   using C = ComputeOf<T>;
   using Out = std::conditional_t<kTruth, bool, T>;
@@ -34,6 +40,8 @@ static __global__ void __launch_bounds__(kPointwiseBlock)
   // 16-bit elements are widened and narrowed in pairs.
   constexpr int kPair = kHalf<T> ? 2 : 1, kWords = kLength / kPair;
   using Word = std::conditional_t<kHalf<T>, uint32_t, BitsOf<T>>;
+  // Whether a number is repeated like elements, so that no element asks what its operands are.
+  constexpr bool kRepeats = std::is_same_v<T, C> && !kChoice;
   Run<Word, kWords> x[kArity][kRuns];
   Run<uint8_t, kLength> conditions[kRuns];
 
@@ -44,11 +52,14 @@ static __global__ void __launch_bounds__(kPointwiseBlock)
     if (run >= call.runs) continue;
 #pragma unroll
     for (int k = 0; k < kArity; ++k) {
-      if (call.in[k] == nullptr) continue;
-      if (kChoice && k == 0)
+      if (call.in[k] == nullptr) {
+        if constexpr (kRepeats)
+          for (Word& word : x[k][u].at) word = std::bit_cast<Word>(call.numbers[k]);
+      } else if (kChoice && k == 0) {
         conditions[u] = load_run<uint8_t, kLength>(static_cast<const uint8_t*>(call.in[k]) + run * kLength);
-      else
+      } else {
         x[k][u] = load_run<Word, kWords>(static_cast<const Word*>(call.in[k]) + run * kWords);
+      }
     }
   }
 #pragma unroll
@@ -63,7 +74,7 @@ static __global__ void __launch_bounds__(kPointwiseBlock)
       C values[kPair][kArity];
 #pragma unroll
       for (int k = 0; k < kArity; ++k) {
-        if (call.in[k] == nullptr) {
+        if (!kRepeats && call.in[k] == nullptr) {
           for (auto& of_one : values) of_one[k] = call.numbers[k];
         } else if (kChoice && k == 0) {
           for (int p = 0; p < kPair; ++p) values[p][k] = cast<C, bool>(conditions[u].at[i + p]);
@@ -188,12 +199,22 @@ __device__ __forceinline__ Lanes<C> widen_from(const Raw& raw) {
   }
   return lanes;
 }
+/// What cast gives, in fewer steps: the instruction clamps as cast does, but gives no 0 for NaN.
+template <class T, class C>
+__device__ __forceinline__ Stored<T> cast_result(C x) {
+  if constexpr (std::is_same_v<C, float> && std::is_integral_v<T> && !std::is_same_v<T, bool>)
+    return static_cast<T>(x != x ? 0 : __float2ll_rz(x));
+  else if constexpr (std::is_same_v<C, double> && std::is_integral_v<T> && !std::is_same_v<T, bool>)
+    return static_cast<T>(x != x ? 0 : __double2ll_rz(x));
+  else
+    return cast<T, C>(x);
+}
 template <class C, class T>
 __device__ __forceinline__ Raw narrow_to(const Lanes<C>& lanes) {
   Raw raw = {};
 #pragma unroll
   for (int i = 0; i < kLanes<C>; ++i) {
-    const Stored<T> value = cast<T, C>(lanes.at[i]);
+    const Stored<T> value = cast_result<T, C>(lanes.at[i]);
     if constexpr (sizeof(T) == 8) {
       raw.words[2 * i] = static_cast<uint32_t>(std::bit_cast<uint64_t>(value));
       raw.words[2 * i + 1] = static_cast<uint32_t>(std::bit_cast<uint64_t>(value) >> 32);
@@ -210,15 +231,14 @@ __device__ __forceinline__ Raw narrow_to(const Lanes<C>& lanes) {
 
 // The types that are usually computed in C are converted inline, others by a call, so that kernels stay short.
 
-/// Calls f(Type<T>) for the dtypes no larger than C, the only ones in vector accesses; for results of a floating C,
-/// also without integers. Does not use `visit`, which would instantiate f for the other dtypes too.
-template <class C, bool kResult, class F>
+/// Calls f(Type<T>) for the dtypes no larger than C, the only ones in vector accesses. Does not use `visit`, which
+/// would instantiate f for the other dtypes too.
+template <class C, class F>
 __device__ __forceinline__ auto visit_lanes(DType dtype, const F& f) {
   switch (dtype) {
-#define LORRY_DTYPE(name, Name, text, T, dlpack, safetensors)                                        \
-  case k##Name:                                                                                      \
-    if constexpr (sizeof(T) <= sizeof(C) && (kFloatingType<T> || !kResult || std::is_integral_v<C>)) \
-      return f(Type<T>());                                                                           \
+#define LORRY_DTYPE(name, Name, text, T, dlpack, safetensors)  \
+  case k##Name:                                                \
+    if constexpr (sizeof(T) <= sizeof(C)) return f(Type<T>()); \
     break;
 #include "lorry/layout/dtypes.def"
   }
@@ -226,17 +246,19 @@ __device__ __forceinline__ auto visit_lanes(DType dtype, const F& f) {
 }
 template <class C>
 __device__ __noinline__ Lanes<C> widen_any(Raw raw, DType dtype) {
-  return visit_lanes<C, false>(dtype, [&]<class T>(Type<T>) { return widen_from<C, T>(raw); });
+  return visit_lanes<C>(dtype, [&]<class T>(Type<T>) { return widen_from<C, T>(raw); });
 }
 template <class C>
 __device__ __noinline__ Raw narrow_any(Lanes<C> lanes, DType dtype) {
-  return visit_lanes<C, true>(dtype, [&]<class T>(Type<T>) { return narrow_to<C, T>(lanes); });
+  return visit_lanes<C>(dtype, [&]<class T>(Type<T>) { return narrow_to<C, T>(lanes); });
 }
 template <class C>
 __device__ __forceinline__ Lanes<C> widen(const Raw& raw, DType dtype) {
   if (dtype == dtype_of<C>) return widen_from<C, C>(raw);
   if constexpr (std::is_same_v<C, float>)
     if (dtype == kBF16) return widen_from<C, BFloat16>(raw);
+  if constexpr (std::is_same_v<C, int64_t>)
+    if (dtype == kI32) return widen_from<C, int32_t>(raw);
   return widen_any<C>(raw, dtype);
 }
 template <class C>
@@ -244,6 +266,8 @@ __device__ __forceinline__ Raw narrow(const Lanes<C>& lanes, DType dtype) {
   if (dtype == dtype_of<C>) return narrow_to<C, C>(lanes);
   if constexpr (std::is_same_v<C, float>)
     if (dtype == kBF16) return narrow_to<C, BFloat16>(lanes);
+  if constexpr (std::is_same_v<C, int64_t>)
+    if (dtype == kI32) return narrow_to<C, int32_t>(lanes);
   return narrow_any<C>(lanes, dtype);
 }
 
@@ -262,7 +286,7 @@ __device__ __noinline__ void store_any(void* data, DType dtype, uint32_t index, 
     }
   });
   if (whole_bytes == 0) return;
-  const int64_t bits = cast<int64_t, C>(value);  // integers keep the low bits that fit
+  const int64_t bits = cast_result<int64_t, C>(value);  // integers keep the low bits that fit
   if (whole_bytes == 8)
     static_cast<int64_t*>(data)[index] = bits;
   else if (whole_bytes == 4)

@@ -16,8 +16,7 @@ bool runs_in_vectors(const Iteration& it, const StridedCall<kArity, C>& call) {
   for (int k = 0; k <= kArity; ++k) {
     const StridedOperand& x = k == 0 ? call.out : call.in[k - 1];
     if (x.data == nullptr) continue;
-    if (x.size > static_cast<int>(sizeof(C)) || (k == 0 && is_floating(dtype_of<C>) && is_integral(x.dtype)))
-      return false;
+    if (x.size > static_cast<int>(sizeof(C))) return false;
     if (it.strides[k][0] == 0 && k > 0) continue;
     if (it.strides[k][0] != 1) return false;
     if (reinterpret_cast<uintptr_t>(x.data) % static_cast<uintptr_t>(kLength * x.size) != 0) return false;

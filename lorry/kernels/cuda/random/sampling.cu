@@ -7,6 +7,7 @@
 #include "lorry/device/cuda/launch.h"
 #include "lorry/formula/random.h"
 #include "lorry/kernels/cuda/sort/radix.h"
+#include "lorry/kernels/cuda/table.h"
 #include "lorry/kernels/random.h"
 
 namespace lorry::kernels::cuda {
@@ -143,15 +144,14 @@ __global__ void __launch_bounds__(kThreads) pick(int64_t* out, const double* sum
 
 // ---- multinomial without replacement --------------------------------------------------------------------------------
 
-/// -ln(u) / weight of element i, as bits with the same order as the scores; infinite for a weight of 0.
-__device__ uint64_t score(const double* weights, int64_t i, RandomKey key) {
-  const double u = unit64(key, i) + 0x1p-54;  // never 0
-  const double value = weights[i] > 0 ? -formula::log_unit(u) / weights[i] : HUGE_VAL;
-  return static_cast<uint64_t>(__double_as_longlong(value + 0.0));  // -0 becomes 0
+/// -ln(u) / weight of element i; infinite for a weight of 0.
+__device__ double score(const double* weights, int64_t i, RandomKey key) {
+  const double u = unit64(key, i) + 0x1p-54;                                      // never 0
+  return (weights[i] > 0 ? -formula::log_unit(u) / weights[i] : HUGE_VAL) + 0.0;  // -0 becomes 0
 }
 
 /// The columns of the `draws` smallest scores of each row, ties by column, by one search per draw: for few draws. One
-/// block per row; reads 8 bytes per weight and draw.
+/// block per row; reads 8 bytes per weight and draw. Scores are compared as bits, which have the same order.
 __global__ void __launch_bounds__(1024)
     select_smallest(int64_t* out, const double* weights, int64_t draws, int64_t columns, RandomKey key) {
   __shared__ uint64_t scores[32];
@@ -164,7 +164,7 @@ __global__ void __launch_bounds__(1024)
     uint64_t best = UINT64_MAX;
     int64_t best_at = INT64_MAX;
     for (int64_t c = threadIdx.x; c < columns; c += blockDim.x) {
-      const uint64_t s = score(weights, row * columns + c, key);
+      const auto s = static_cast<uint64_t>(__double_as_longlong(score(weights, row * columns + c, key)));
       if (before(taken, taken_at, s, c) && before(s, c, best, best_at)) best = s, best_at = c;
     }
     for (int step = 16; step > 0; step /= 2) {
@@ -182,48 +182,21 @@ __global__ void __launch_bounds__(1024)
   }
 }
 
-__global__ void __launch_bounds__(kThreads) fill_scores(uint64_t* scores, uint32_t* positions, const double* weights,
-                                                        int64_t first, int64_t count, RandomKey key) {
-  for (int64_t i = thread_position(); i < count; i += thread_count()) {
-    scores[i] = score(weights, first + i, key);
-    positions[i] = static_cast<uint32_t>(i);
-  }
-}
-
 __global__ void __launch_bounds__(kThreads)
-    rows_of(uint64_t* rows, const uint32_t* positions, int64_t count, int64_t columns) {
-  for (int64_t i = thread_position(); i < count; i += thread_count())
-    rows[i] = positions[i] / static_cast<uint64_t>(columns);
+    fill_scores(double* scores, const double* weights, int64_t count, RandomKey key) {
+  for (int64_t i = thread_position(); i < count; i += thread_count()) scores[i] = score(weights, i, key);
 }
 
-__global__ void __launch_bounds__(kThreads)
-    take_first(int64_t* out, const uint32_t* positions, int64_t rows, int64_t draws, int64_t columns) {
-  for (int64_t i = thread_position(); i < rows * draws; i += thread_count()) {
-    const int64_t row = i / draws;
-    out[i] = positions[row * columns + i % draws] - row * columns;
-  }
-}
-
-/// The same for many draws: sorts the scores of all rows together, then stably by row.
-void sort_scores(int64_t* out, const double* weights, int64_t rows, int64_t draws, int64_t columns, RandomKey key,
-                 Stream stream) {
+/// The same for many draws.
+void take_smallest(const Array& out, const double* weights, int64_t columns, RandomKey key, Stream stream) {
   require<ShapeError>(columns <= kMostPairs,
                       "too many columns to draw without replacement on cuda; got {}; expected at most {}", columns,
                       kMostPairs);
-  const int64_t rows_at_once = std::min(rows, std::max<int64_t>(1, (int64_t{1} << 28) / columns));
-  for (int64_t first = 0; first < rows; first += rows_at_once) {
-    const int64_t height = std::min(rows_at_once, rows - first), count = height * columns;
-    Pairs<uint64_t> pairs(count, stream);
-    lorry::cuda::launch(stream, shape_for(count, stream), fill_scores, pairs.keys(), pairs.values(), weights,
-                        first * columns, count, key);
-    radix_sort(pairs, 64, stream);
-    if (height > 1) {
-      lorry::cuda::launch(stream, shape_for(count, stream), rows_of, pairs.keys(), pairs.values(), count, columns);
-      radix_sort(pairs, static_cast<int>(std::bit_width(static_cast<uint64_t>(height - 1))), stream);
-    }
-    lorry::cuda::launch(stream, shape_for(height * draws, stream), take_first, out + first * draws, pairs.values(),
-                        height, draws, columns);
-  }
+  const int64_t rows = out.size(0), count = rows * columns;
+  const Scratch scores(count * int64_t{sizeof(double)}, stream), taken(out.numel() * int64_t{sizeof(double)}, stream);
+  lorry::cuda::launch(stream, shape_for(count, stream), fill_scores, scores.as<double>(), weights, count, key);
+  sort_kernels().topk({taken.data(), kF64, out.layout}, out, {scores.data(), kF64, Layout::contiguous({rows, columns})},
+                      false, stream);
 }
 
 }  // namespace
@@ -243,7 +216,7 @@ void permutation(const Array& out, RandomKey key, Stream stream) {
 }
 
 void multinomial(const Array& out, const Array& weights, bool replacement, RandomKey key, Stream stream) {
-  constexpr int64_t kFewDraws = 4;
+  constexpr int64_t kFewScores = 4096;  // which a block computes in four turns
   const int64_t rows = out.size(0), draws = out.size(1), columns = weights.size(1);
   if (rows * draws == 0) return;
   const double* const from = weights.as<double>();
@@ -254,11 +227,11 @@ void multinomial(const Array& out, const Array& weights, bool replacement, Rando
                         rows, columns);
     lorry::cuda::launch(stream, shape_for(rows * draws, stream), pick, to, sums.as<const double>(),
                         last.as<const int64_t>(), rows, draws, columns, key);
-  } else if (draws <= kFewDraws && rows <= INT32_MAX) {
+  } else if (draws * columns <= kFewScores && rows <= INT32_MAX) {
     const unsigned block = static_cast<unsigned>(std::clamp<int64_t>((columns + 31) / 32 * 32, 32, 1024));
     lorry::cuda::launch(stream, {static_cast<unsigned>(rows), block}, select_smallest, to, from, draws, columns, key);
   } else {
-    sort_scores(to, from, rows, draws, columns, key, stream);
+    take_smallest(out, from, columns, key, stream);
   }
 }
 

@@ -50,6 +50,25 @@ __device__ __forceinline__ void load_several(const void* x, DType dtype, const i
   });
 }
 
+/// Loads 16 bytes, as words: a register has four elements of a byte, where an array of bytes would have one.
+template <class T>
+__device__ __forceinline__ Run<uint32_t, 4> load_words(const T* from, bool aligned) {
+  if (aligned) return load_run<uint32_t, 4>(reinterpret_cast<const uint32_t*>(from));
+  if constexpr (sizeof(T) >= 4) {
+    Run<T, kRun<T>> run;
+#pragma unroll
+    for (int i = 0; i < kRun<T>; ++i) run.at[i] = from[i];
+    return std::bit_cast<Run<uint32_t, 4>>(run);
+  } else {
+    constexpr int kEach = 4 / static_cast<int>(sizeof(T)), kBits = 8 * static_cast<int>(sizeof(T));
+    Run<uint32_t, 4> words = {};
+#pragma unroll
+    for (int i = 0; i < kRun<T>; ++i)
+      words.at[i / kEach] |= static_cast<uint32_t>(std::bit_cast<BitsOf<T>>(from[i])) << i % kEach * kBits;
+    return words;
+  }
+}
+
 // ---- rows -----------------------------------------------------------------------------------------------------------
 
 struct ReducePlan {
@@ -87,21 +106,13 @@ __device__ __forceinline__ void take_run(const P& policy, typename P::Acc& acc, 
   };
   const int step = lanes * kV;
   for (int at = lane * kV; at < n; at += kUnroll * step) {
-    Run<T, kV> groups[kUnroll];
-#pragma unroll
-    for (int u = 0; u < kUnroll; ++u) {
-      if (at + u * step + kV > n) continue;
-      const T* const group = from + at + u * step;
-      if (aligned) {
-        groups[u] = load_run<T, kV>(group);
-      } else {
-#pragma unroll
-        for (int i = 0; i < kV; ++i) groups[u].at[i] = group[i];
-      }
-    }
+    Run<uint32_t, 4> groups[kUnroll];
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u)
-      if (at + u * step + kV <= n) take(groups[u].at, at + u * step);
+      if (at + u * step + kV <= n) groups[u] = load_words(from + at + u * step, aligned);
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u)
+      if (at + u * step + kV <= n) take(std::bit_cast<Run<T, kV>>(groups[u]).at, at + u * step);
   }
   const int rest = n / kV * kV;
   if (rest < n && ((rest / kV) & (lanes - 1)) == lane) {
@@ -317,17 +328,30 @@ __global__ void __launch_bounds__(kSpread)
     plan.output_dims(output, at);
     const int64_t end = min(plan.count, (blockIdx.y + int64_t{1}) * plan.chunk);
     for (int64_t position = blockIdx.y * plan.chunk + lane; position < end; position += kUnroll * plan.lanes) {
-      int64_t from[kUnroll];
+      int64_t from[kUnroll] = {};
       typename P::C v[kUnroll];
+      // Beyond the end, the first element is loaded again and ignored.
+      const auto place = [&](int u) { return position + (position + u * plan.lanes < end ? u * plan.lanes : 0); };
+      if (plan.reduced.rank == 1) {
 #pragma unroll
-      for (int u = 0; u < kUnroll; ++u) {  // beyond the end, the first element is loaded again and ignored
-        int64_t offset[1];
-        plan.reduced(position + u * plan.lanes < end ? position + u * plan.lanes : position, offset);
-        from[u] = at[0] + offset[0];
+        for (int u = 0; u < kUnroll; ++u) from[u] = at[0] + place(u) * plan.reduced.strides[0][0];
+      } else {
+#pragma unroll 1  // the divisions are long
+        for (int u = 0; u < kUnroll; ++u) {
+#pragma unroll
+          for (int i = 0; i + 1 < kUnroll; ++i) from[i] = from[i + 1];
+          int64_t offset[1];
+          plan.reduced(place(u), offset);
+          from[kUnroll - 1] = at[0] + offset[0];
+        }
       }
       policy.values(x, from, v);
+      if (position + (kUnroll - 1) * plan.lanes < end) {
+        policy.take(acc, v, position, int64_t{plan.lanes});
+        continue;
+      }
 #pragma unroll 1
-      for (int u = 0; u < kUnroll && position + u * plan.lanes < end; ++u) {
+      for (int u = 0; position + u * plan.lanes < end; ++u) {
         const typename P::C one[1] = {v[0]};
         policy.take(acc, one, position + u * plan.lanes, int64_t{1});
 #pragma unroll

@@ -42,14 +42,16 @@ struct FoldEnd {
 };
 
 /// The fold of elements of type T in registers. Not for Map::power, which only the general kernel supports: it would
-/// cost the others registers. Sums of f32 and narrower types are runs summed in f32, with totals in f64.
+/// cost the others registers. Sums of f32 and narrower types are runs summed in f32, with totals in f64. Products of
+/// them are in f64 throughout: a product in f32 could overflow although the result does not.
 template <class T_, Fold kFold>
 struct Folded : FoldEnd<Accumulate<T_>> {
   using T = T_;
   using C = Accumulate<T>;
   using End = FoldEnd<C>;
   using Cell = typename End::Cell;
-  using Acc = std::conditional_t<kFold == Fold::sum, Cell, C>;
+  using Acc = std::conditional_t<kFold == Fold::sum || kFold == Fold::prod, Cell, C>;
+  using Leaf = std::conditional_t<kFold == Fold::prod, Cell, C>;  ///< the type of a run's tree
   static constexpr int kColumns = kRun<T>, kDeep = 8;
 
   using End::End;
@@ -62,7 +64,7 @@ struct Folded : FoldEnd<Accumulate<T_>> {
   __device__ void combine(Cell& into, const Cell& from) const { into = fold_one<kFold>(into, from); }
   template <int N>
   __device__ __forceinline__ void take(Acc& acc, const C (&v)[N], int64_t, int64_t) const {
-    C tree[N];
+    Leaf tree[N];
 #pragma unroll
     for (int i = 0; i < N; ++i) tree[i] = v[i];
 #pragma unroll
@@ -204,6 +206,9 @@ void reduce_folded(const FoldArgs& args, const Axes& axes, Route way, Stream str
 void reduce_sum(const FoldArgs& args, const Axes& axes, Route way, Stream stream);
 void reduce_max(const FoldArgs& args, const Axes& axes, Route way, Stream stream);
 void reduce_min(const FoldArgs& args, const Axes& axes, Route way, Stream stream);
+void reduce_prod(const FoldArgs& args, const Axes& axes, Route way, Stream stream);
+/// Whether there is a non-zero element, or no other; how many there are. By rows or by columns.
+void reduce_nonzero(const FoldArgs& args, const Axes& axes, Route way, Stream stream);
 
 void moments(const MomentArgs& args, const Stream& stream);
 void range(const RangeArgs& args, const Stream& stream);

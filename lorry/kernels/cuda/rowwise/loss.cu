@@ -10,7 +10,7 @@
 #include "lorry/base/modes.h"
 #include "lorry/kernels/cuda/common/bulk_copy.h"
 #include "lorry/kernels/cuda/common/scratch.h"
-#include "lorry/kernels/cuda/rowwise/rows.h"
+#include "lorry/kernels/cuda/rowwise/row_steps.h"
 #include "lorry/kernels/cuda/table.h"
 
 namespace lorry::kernels::cuda {
@@ -284,6 +284,35 @@ __global__ __launch_bounds__(kLargestTeam) void nll_backward_rows(ClassRows<T> a
   if (cut.edge >= 0) to[cut.edge] = T(cut.edge == t ? -row.own : C(0));
 }
 
+/// The runs of a vector that belong to a lane.
+template <class C, int kRuns>
+__device__ __forceinline__ void load_runs(const C* x, int body, const Team& team, C (&runs)[kRuns][kRun<C>]) {
+#pragma unroll
+  for (int k = 0; k < kRuns; ++k) {
+    const int j = team.lane + k * team.lanes;
+    if (j < body) unpack<C>(load16<false>(x + j * kRun<C>), runs[k]);
+  }
+}
+
+/// The first team adds up both vectors of `body` runs, in the order of a sum of one row.
+template <class C>
+__global__ __launch_bounds__(kMaxBlock) void mean_of_rows(void* mean, DType dtype, C* total_weight, const C* losses,
+                                                          const C* row_weights, int body, int lanes) {
+  using formula::Fold, formula::Map;
+  constexpr int kRuns = kUsual<C>;
+  __shared__ FoldCell<Fold::sum, C> slots[2 * kWarp];
+  const Team team(lanes);
+  const int mine = team.row == 0 ? body : 0;
+  C loss[kRuns][kRun<C>], weight[kRuns][kRun<C>];
+  load_runs(losses, mine, team, loss);
+  load_runs(row_weights, mine, team, weight);
+  const C total = static_cast<C>(fold_row<C, Fold::sum>(loss, Map::none, mine, team, slots)),
+          weights = static_cast<C>(fold_row<C, Fold::sum>(weight, Map::none, mine, team, slots + kWarp));
+  if (threadIdx.x > 0) return;
+  *total_weight = weights;
+  store_as<C>(mean, dtype, 0, total / weights);
+}
+
 template <class T>
 ClassRows<T> class_rows(const ClassArgs& args, const Array& x, const char* otherwise, Stream stream) {
   return {args.x.as<const T>(),
@@ -386,6 +415,20 @@ void cross_entropy_with_gradient(const ClassArgs& args, const Array& losses, con
   });
 }
 
+bool mean(const Array& mean, const Array& total_weight, const Array& losses, const Array& row_weights,
+          const Stream& stream) {
+  if (losses.numel() == 0 || !aligned16(losses.data) || !aligned16(row_weights.data)) return false;
+  const auto run = [&]<class C>(Type<C>) {
+    const std::optional<RowPlan> plan = plan_fold<C>(losses.numel());
+    if (!plan) return false;
+    lorry::cuda::launch(stream, {1, static_cast<unsigned>(plan->block())}, mean_of_rows<C>, mean.data, mean.dtype,
+                        total_weight.as<C>(), losses.as<const C>(), row_weights.as<const C>(), losses.numel() / kRun<C>,
+                        plan->lanes);
+    return true;
+  };
+  return losses.dtype == kF64 ? run(Type<double>{}) : run(Type<float>{});
+}
+
 void row_weights(const ClassArgs& args, const Array& weights, const Stream& stream) {
   const int64_t rows = args.x.size(0);
   if (rows == 0) return;
@@ -419,8 +462,8 @@ void nll_backward(const ClassArgs& args, const Array& grad_x, const Array& scale
 }  // namespace
 
 const LossKernels& loss_kernels() {
-  static constexpr LossKernels kKernels{check_targets, cross_entropy, cross_entropy_backward,     nll,
-                                        nll_backward,  row_weights,   cross_entropy_with_gradient};
+  static constexpr LossKernels kKernels{check_targets, cross_entropy, cross_entropy_backward,      nll,
+                                        nll_backward,  row_weights,   cross_entropy_with_gradient, mean};
   return kKernels;
 }
 

@@ -155,7 +155,10 @@ void layer_norm(const NormArgs& args, const Stream& stream) {
                         n,
                         args.eps,
                         1.0 / static_cast<double>(n)};
-    const RowPlan plan = plan_norm<T>(n, n % kRun<T> != 0);
+    // Up to 8 runs have a lane each; then only the elements after them may need more.
+    const int tail = static_cast<int>(n % kRun<T>);
+    RowPlan plan = plan_norm<T>(n, tail != 0 && n / kRun<T> > 8);
+    plan.lanes = std::max(plan.lanes, static_cast<int>(std::bit_ceil(static_cast<unsigned>(tail))));
     const auto held = [&]<int kRuns, int kBlock>() {
       lorry::cuda::launch(stream, {plan.grid(rows), plan.block()}, norm_held<T, kRuns, kBlock>, a, plan.lanes);
     };

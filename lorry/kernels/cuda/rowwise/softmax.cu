@@ -1,9 +1,9 @@
 // softmax and log_softmax, forward and backward. Rows are read once and written once: 2 accesses per element forward, 3
-// backward. A team holds a row in registers: forward up to 32,768 elements of f32 and 16,384 of other types, backward
-// up to 16,384 (8,192 of f64). Forward, longer rows are held in shared memory (57,000 elements of f32, 114,000 of 16
-// bits); what exceeds that, and longer rows backward, is read a second time. A row without a finite maximum becomes
-// NaN, as on the CPU. Forward, the order of sums depends on a row's length alone, so a row has the same bits wherever
-// it lies and whatever the other rows are.
+// backward. A thread holds rows of less than 16 bytes in registers; a team holds a longer row: forward up to 32,768
+// elements of f32 and 16,384 of other types, backward up to 16,384 (8,192 of f64). Forward, still longer rows are held
+// in shared memory (57,000 elements of f32, 114,000 of 16 bits); what exceeds that, and longer rows backward, is read a
+// second time. A row without a finite maximum becomes NaN, as on the CPU. Forward, the order of sums depends on a row's
+// length alone, so a row has the same bits wherever it lies and whatever the other rows are.
 // The price: runs of a row that is not aligned are read and written element by element. On an H100 2,048 rows of 50,257
 // take 530 us in bf16 and 400 us in f32; 50,264, which keep rows aligned, take 151 and 314.
 
@@ -16,6 +16,90 @@ namespace lorry::kernels::cuda {
 namespace {
 
 constexpr int kLongBlock = 512;
+
+// ---- rows shorter than a run ----------------------------------------------------------------------------------------
+
+// A thread has several rows, so that enough loads are in flight. Its sums have the order of those of a team whose lanes
+// have an element each.
+
+constexpr int kShortBlock = 256, kShortRows = 4;
+
+/// Calls f(u, row) for the rows of this thread; its neighbours have the neighbouring rows.
+template <class F>
+__device__ __forceinline__ void each_short_row(int64_t rows, F f) {
+  const int64_t first = int64_t{blockIdx.x} * (kShortBlock * kShortRows) + threadIdx.x;
+#pragma unroll
+  for (int u = 0; u < kShortRows; ++u)
+    if (first + u * kShortBlock < rows) f(u, first + u * kShortBlock);
+}
+
+/// Calls f(e) for the elements of a row, in registers.
+template <int kMost, class F>
+__device__ __forceinline__ void each_short_element(int n, F f) {
+#pragma unroll
+  for (int e = 0; e < kMost; ++e)
+    if (e < n) f(e);
+}
+
+/// The sum of the terms; those beyond the row must be 0.
+template <class C, int kMost>
+__device__ __forceinline__ C sum_short_row(C (&terms)[kMost]) {
+#pragma unroll
+  for (int half = kMost / 2; half > 0; half /= 2)
+#pragma unroll
+    for (int e = 0; e < half; ++e) terms[e] += terms[e + half];
+  return terms[0];
+}
+
+template <class T, bool kLog>
+__global__ __launch_bounds__(kShortBlock) void softmax_short(T* out, const T* x, int64_t rows, int n) {
+  using C = Accumulate<T>;
+  constexpr int kN = kRun<T>;
+  C v[kShortRows][kN];
+  each_short_element<kN>(
+      n, [&](int e) { each_short_row(rows, [&](int u, int64_t row) { v[u][e] = static_cast<C>(x[row * n + e]); }); });
+  each_short_row(rows, [&](int u, int64_t row) {
+    C max = -kInfinity<C>, terms[kN] = {};
+    each_short_element<kN>(n, [&](int e) { max = larger(max, v[u][e]); });
+    const C shift = isfinite(max) ? max : kNaN<C>;
+    each_short_element<kN>(n, [&](int e) {
+      v[u][e] -= shift;
+      terms[e] = kLog ? fast_exp(v[u][e]) : v[u][e] = exp_for<T>(v[u][e]);
+    });
+    const C total = sum_short_row(terms), rest = kLog ? std::log(total) : 1 / total;
+    each_short_element<kN>(n, [&](int e) { out[row * n + e] = T(kLog ? v[u][e] - rest : v[u][e] * rest); });
+  });
+}
+
+template <class T>
+__global__ __launch_bounds__(kShortBlock) void softmax_backward_short(T* grad_x, const T* grad, const T* y,
+                                                                      int64_t rows, int n, bool log) {
+  using C = Accumulate<T>;
+  constexpr int kN = kRun<T>;
+  C g[kShortRows][kN], v[kShortRows][kN];
+  each_short_element<kN>(n, [&](int e) {
+    each_short_row(rows, [&](int u, int64_t row) {
+      g[u][e] = static_cast<C>(grad[row * n + e]);
+      v[u][e] = static_cast<C>(y[row * n + e]);
+    });
+  });
+  each_short_row(rows, [&](int u, int64_t row) {
+    C terms[kN] = {};
+    // A term of -0 becomes 0.
+    each_short_element<kN>(n, [&](int e) { terms[e] += backward_term<T>(g[u][e], v[u][e], log); });
+    const C total = sum_short_row(terms);
+    each_short_element<kN>(n,
+                           [&](int e) { grad_x[row * n + e] = T(backward_element<T>(g[u][e], v[u][e], total, log)); });
+  });
+}
+
+/// The grid of these kernels.
+lorry::cuda::Shape short_rows(int64_t rows) {
+  constexpr int64_t kRows = kShortBlock * kShortRows;
+  return {static_cast<unsigned>((rows + kRows - 1) / kRows), kShortBlock};
+}
+
+// ---- longer rows ----------------------------------------------------------------------------------------------------
 
 /// softmax and log_softmax have separate kernels: in a common one, values needed by either would occupy registers in
 /// both.
@@ -141,7 +225,11 @@ void softmax(const Array& out, const Array& x, bool log, const Stream& stream) {
   const int64_t n = row_length(x), rows = x.numel() / n;
   visit_floating(x.dtype, [&]<class T>(Type<T>) {
     constexpr int kN = kRun<T>;
-    const RowPlan plan = plan_softmax<T>(n, n % kRun<T> != 0);
+    if (n < kN)
+      return lorry::cuda::launch(stream, short_rows(rows), log ? softmax_short<T, true> : softmax_short<T, false>,
+                                 out.as<T>(), x.as<T>(), rows, n);
+    RowPlan plan = plan_softmax<T>(n, false);
+    plan.lanes = std::max(plan.lanes, static_cast<int>(std::bit_ceil(static_cast<unsigned>(n % kN))));  // for the edge
     const auto held = [&]<int kRuns>() {
       lorry::cuda::launch(stream, {plan.grid(rows), plan.block()},
                           log ? softmax_held<T, kRuns, true> : softmax_held<T, kRuns, false>, out.as<T>(), x.as<T>(),
@@ -163,6 +251,9 @@ void softmax_backward(const Array& grad_x, const Array& grad, const Array& out, 
   if (grad.numel() == 0) return;
   const int64_t n = row_length(grad), rows = grad.numel() / n;
   visit_floating(grad.dtype, [&]<class T>(Type<T>) {
+    if (n < kRun<T>)
+      return lorry::cuda::launch(stream, short_rows(rows), softmax_backward_short<T>, grad_x.as<T>(), grad.as<T>(),
+                                 out.as<T>(), rows, n, log);
     const RowPlan plan = plan_rows(n, kRun<T>, is_cut(grad, n), kUsual<T>);
     const auto held = [&]<int kRuns>() {
       lorry::cuda::launch(stream, {plan.grid(rows), plan.block()}, softmax_backward_held<T, kRuns>, grad_x.as<T>(),

@@ -1,7 +1,8 @@
 #pragma once
 
 // Sort keys. Every value is mapped to an unsigned integer of its own width with the required order, so that two kinds
-// of keys serve all types and both directions. Values are never recovered from keys: positions are sorted along.
+// of keys serve all types and both directions. Positions are sorted along to find the values again: of floats, keys do
+// not tell all bits.
 
 #include <limits>
 
@@ -28,26 +29,41 @@ struct Keys {
   void addresses(auto& visit) const { visit(data); }
 
 #ifdef __CUDACC__
-  __device__ __forceinline__ Key operator()(int64_t i) const { return ascending(i) ^ flip; }
-
- private:
-  __device__ __forceinline__ Key ascending(int64_t i) const {
-    return visit(dtype, [&]<class T>(Type<T>) -> Key {
+  __device__ __forceinline__ Key operator()(int64_t i) const {
+    const uint32_t at[1] = {0};
+    Key to[1];
+    read(i, at, to);
+    return to[0];
+  }
+  /// The keys of N elements that follow element `start`. There is one branch for all, so the loads are in flight
+  /// together.
+  template <int N>
+  __device__ __forceinline__ void read(int64_t start, const uint32_t (&at)[N], Key (&to)[N]) const {
+    visit(dtype, [&]<class T>(Type<T>) {
       if constexpr ((sizeof(T) == 8) != (sizeof(Key) == 8)) {
         __builtin_unreachable();  // `visit_key` uses the other kind of keys for it
       } else {
-        using Bits = BitsOf<T>;
-        const Key bits = static_cast<const Bits*>(data)[i];
-        if constexpr (std::is_same_v<T, bool>)
-          return bits != 0;
-        else if constexpr (kFloatingType<T>)
-          return of_float<T>(bits);
-        else if constexpr (std::is_signed_v<T>)
-          return bits ^ Key(1) << (8 * sizeof(T) - 1);
-        else
-          return bits;
+        const BitsOf<T>* const from = static_cast<const BitsOf<T>*>(data) + start;
+        BitsOf<T> bits[N];
+#pragma unroll
+        for (int u = 0; u < N; ++u) bits[u] = from[at[u]];
+#pragma unroll
+        for (int u = 0; u < N; ++u) to[u] = ascending<T>(bits[u]) ^ flip;
       }
     });
+  }
+
+ private:
+  template <class T>
+  static __device__ __forceinline__ Key ascending(Key bits) {
+    if constexpr (std::is_same_v<T, bool>)
+      return bits != 0;
+    else if constexpr (kFloatingType<T>)
+      return of_float<T>(bits);
+    else if constexpr (std::is_signed_v<T>)
+      return bits ^ Key(1) << (8 * sizeof(T) - 1);
+    else
+      return bits;
   }
   template <class T>
   static __device__ __forceinline__ Key of_float(Key bits) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// A stable radix sort of pairs on the device. CUB is compiled for two types of keys only; callers map their values to
+// Stable radix sorts on the device. CUB is compiled for two types of keys only; callers map their values to
 // them with an order-preserving function.
 
 #include <cstdint>
@@ -41,5 +41,9 @@ class Pairs {
 /// Sorts the pairs by the lowest `bits` bits of their keys; equal keys keep their order. At most 2^32 - 1 pairs.
 void radix_sort(Pairs<uint32_t>& pairs, int bits, Stream stream);
 void radix_sort(Pairs<uint64_t>& pairs, int bits, Stream stream);
+
+/// Sorts keys alone, between two pieces of memory. Returns the one that has the result.
+uint32_t* radix_sort(uint32_t* keys, uint32_t* spare, int64_t count, int bits, Stream stream);
+uint64_t* radix_sort(uint64_t* keys, uint64_t* spare, int64_t count, int bits, Stream stream);
 
 }  // namespace lorry::kernels::cuda

@@ -1,7 +1,7 @@
 // Sorting rows on the device. A row that fits a block is sorted by one block (sort_rows.cu). Long rows use the radix
 // sort of the whole device: one at a time if a row fills the device, else many at once, first by value and then,
-// stably, by row. For the first few elements of a long row, blocks sort chunks, and the first k of each chunk go to the
-// next round.
+// stably, by row. For the first few elements of a long row, blocks choose the first k of each chunk (select.cu), in
+// rounds, until a block can sort what is left.
 
 #include <algorithm>
 #include <bit>
@@ -9,6 +9,7 @@
 #include "lorry/device/cuda/launch.h"
 #include "lorry/kernels/cuda/sort/keys.h"
 #include "lorry/kernels/cuda/sort/radix.h"
+#include "lorry/kernels/cuda/sort/select.h"
 #include "lorry/kernels/cuda/sort/sort_rows.h"
 #include "lorry/kernels/cuda/sort/unique.h"
 #include "lorry/kernels/cuda/table.h"
@@ -21,8 +22,6 @@ constexpr int kThreads = 256;
 constexpr int64_t kAlone = int64_t{1} << 18;
 /// The number of elements of shorter rows that are sorted together.
 constexpr int64_t kTogether = int64_t{1} << 25;
-/// The largest k for sorting in rounds: a round keeps at most a quarter of the elements.
-constexpr int64_t kFew = kBlockItems / 4;
 
 unsigned blocks(int64_t n) { return static_cast<unsigned>((n + kThreads - 1) / kThreads); }
 
@@ -86,15 +85,16 @@ void sort_long(const Job& job, int64_t row, int64_t rows, Stream stream) {
   write(job, by_row.values(), row, rows, stream);
 }
 
-/// Sorts chunks in rounds until the results of a row fit one chunk. Ties keep their order in the row: chunks are in the
-/// row's order, and each is sorted stably.
+/// Chooses in rounds until a block can sort what is left of a row. Ties keep their order in the row, because what is
+/// chosen does.
 void sort_in_rounds(const Job& job, Chunks round, Stream stream) {
   if (round.items <= kBlockItems) {
     round.chunk = round.items;
     return sort_chunks(round, job.values, job.indices, stream);
   }
+  round.chunk = selection_chunk(round, lorry::cuda::properties(stream.device.index).multiprocessors);
   const Scratch chosen(round.rows * round.results_per_row() * 4, stream);
-  sort_chunks(round, chosen.as<uint32_t>(), stream);
+  select_chunks(round, chosen.as<uint32_t>(), stream);
   round.subset = chosen.as<uint32_t>();
   round.items = round.results_per_row();
   sort_in_rounds(job, round, stream);
@@ -102,9 +102,8 @@ void sort_in_rounds(const Job& job, Chunks round, Stream stream) {
 
 void run(const Job& job, Stream stream) {
   if (job.rows * job.k == 0) return;
-  if (job.length <= kBlockItems || job.k <= kFew)
-    return sort_in_rounds(job, {job.x, job.descending, job.rows, job.length, nullptr, job.length, kBlockItems, job.k},
-                          stream);
+  if (std::min(job.length, job.k) <= kBlockItems)
+    return sort_in_rounds(job, {job.x, job.descending, job.rows, job.length, nullptr, job.length, 0, job.k}, stream);
   const int64_t together = job.length >= kAlone ? 1 : kTogether / job.length;
   visit_key(job.x.dtype, [&]<class Key>(Type<Key>) {
     for (int64_t row = 0; row < job.rows; row += together)
@@ -130,7 +129,7 @@ void topk(const Array& values, const Array& indices, const Array& x, bool larges
 }  // namespace
 
 const SortKernels& sort_kernels() {
-  static constexpr SortKernels kKernels{sort, topk, unique};
+  static constexpr SortKernels kKernels{.sort = sort, .topk = topk, .unique_unsorted = unique};
   return kKernels;
 }
 
