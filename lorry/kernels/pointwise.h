@@ -69,8 +69,4 @@ struct CreationKernels {
   void (*triangle)(const Array& out, const Array& x, int64_t diagonal, bool upper, Stream stream);
 };
 
-namespace cpu {
-extern const CreationKernels kCreationKernels;
-}
-
 }  // namespace lorry::kernels

@@ -111,6 +111,18 @@ TEST(Matmul, batches_of_small_products_of_any_size) {
   }
 }
 
+TEST(Matmul, an_infinite_factor_gives_infinite_elements) {
+  for (const DType dtype : {kF16, kBF16, kF32, kF64})
+    for (const int64_t size : {5, 40, 200}) {
+      const Tensor x = ones({size, size}, {dtype});
+      x.select(0, 1).select(0, 2).fill_(std::numeric_limits<double>::infinity());
+      const Tensor rows = x.matmul(ones_like(x)).isinf().to(kI64).sum({1});
+      std::vector<int64_t> want(static_cast<size_t>(size), 0);
+      want[1] = size;
+      EXPECT_EQ(rows.to_vector<int64_t>(), want) << name(dtype) << " " << size;
+    }
+}
+
 TEST(Matmul, batches_broadcast_up_to_rank_8) {
   expect_product(small_numbers({2, 1, 3, 4}, kF64, 1), small_numbers({5, 4, 2}, kF64, 2), {2, 5, 3, 2});
   expect_product(small_numbers({3, 4}, kF32, 3), small_numbers({2, 5, 4, 2}, kF32, 4), {2, 5, 3, 2});

@@ -2,7 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <fmt/format.h>
+
 #include <cmath>
+#include <limits>
+#include <vector>
 
 #include "lorry/formula/pointwise.h"
 #include "lorry/ops/dispatch/door.h"
@@ -101,6 +105,35 @@ TEST(PointwiseForms, division_rounds_as_asked) {
   EXPECT_EQ(div(x, y, "floor").dtype(), kI64);
   EXPECT_EQ(div(x, y).dtype(), kF32);
   EXPECT_THROW(div(x, y, "ceil"), ValueError);
+}
+
+TEST(PointwiseForms, whole_numbers_of_every_size_are_divided_exactly) {
+  std::vector<int64_t> xs, ys;
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  const int64_t magnitudes[] = {1, 3, (1 << 26) + 1, int64_t{1} << 51, int64_t{1} << 53, kMost - 2};
+  for (const int64_t x : magnitudes)
+    for (const int64_t y : magnitudes)
+      for (int near = -2; near <= 2; ++near)
+        for (const int sign : {-1, 1})
+          for (const int64_t divisor : {y, -y, y / 3 + 1, kMost}) xs.push_back(sign * x + near), ys.push_back(divisor);
+  const auto n = static_cast<int64_t>(xs.size());
+  const auto check = [&](const Tensor& x, const Tensor& y, int64_t begin, int64_t end) {
+    const auto floors = floor_divide(x, y).to_vector<int64_t>(), rests = remainder(x, y).to_vector<int64_t>();
+    const auto truncs = div(x, y, "trunc").to_vector<int64_t>(), signed_rests = fmod(x, y).to_vector<int64_t>();
+    for (int64_t i = begin; i < end; ++i) {
+      SCOPED_TRACE(fmt::format("{} by {}", xs[i], ys[i]));
+      const int64_t quotient = xs[i] / ys[i], rest = xs[i] % ys[i];
+      const bool below = rest != 0 && (rest < 0) != (ys[i] < 0);
+      ASSERT_EQ(truncs[i - begin], quotient);
+      ASSERT_EQ(signed_rests[i - begin], rest);
+      ASSERT_EQ(floors[i - begin], quotient - below);
+      ASSERT_EQ(rests[i - begin], below ? rest + ys[i] : rest);
+    }
+  };
+  const Tensor x = from_data(xs, {n}), y = from_data(ys, {n});
+  check(x, y, 0, n);
+  for (int64_t begin = 0, length = 1; begin + length <= n; begin += length++)
+    check(x.slice(0, begin, begin + length), y.slice(0, begin, begin + length), begin, begin + length);
 }
 
 TEST(PointwiseForms, whole_numbers_are_not_divided_by_zero) {

@@ -397,8 +397,9 @@ TEST(reduce, large_reductions_of_every_form_match_a_loop) {
 }
 
 TEST(reduce, results_do_not_depend_on_the_number_of_threads) {
-  const Tensor long_row = sample({1'000'003}, kF32, 31), matrix = sample({1031, 517}, kF32, 32),
-               halves = sample({300, 700}, kBF16, 33);
+  const auto rounded = [](const Tensor& x) { return x.mul(0.1); };  // its sums depend on their order
+  const Tensor long_row = rounded(sample({1'000'003}, kF32, 31)), matrix = rounded(sample({1031, 517}, kF32, 32)),
+               halves = rounded(sample({300, 700}, kBF16, 33));
   expect_same_for_all_thread_counts([&] {
     std::vector<Tensor> out;
     for (const Tensor& x : {long_row, matrix, halves}) {
@@ -444,6 +445,44 @@ TEST(reduce, any_byte_of_a_bool_but_zero_is_true) {
   EXPECT_EQ(element(x.any(), 0), 1);
   EXPECT_EQ(element(x.all(), 0), 0);
   EXPECT_EQ(element(x.amax(), 0), 1);
+}
+
+TEST(reduce, one_element_that_differs_is_counted_at_every_length_dtype_and_start) {
+  for (const DType dtype : kDTypes)
+    for (const int64_t length : {1, 3, 15, 16, 17, 63, 65, 1'000, 16'400, 300'001})
+      for (const int64_t start : {0, 1, 3}) {
+        SCOPED_TRACE(fmt::format("{} elements of {} from {} on", length, dtype, start));
+        const Tensor x = zeros({start + length + 2}, {dtype}).fill_(1).slice(0, start, start + length);
+        const auto expect = [&](int64_t count) {
+          EXPECT_EQ(element(x.count_nonzero(), 0), static_cast<double>(count));
+          EXPECT_EQ(element(x.any(), 0), count > 0);
+          EXPECT_EQ(element(x.all(), 0), count == length);
+        };
+        expect(length);
+        set_element(x, length / 2, 0);
+        expect(length - 1);
+        x.fill_(0);
+        expect(0);
+        set_element(x, length - 1, 1);
+        expect(1);
+      }
+}
+
+TEST(reduce, elements_of_columns_are_counted_as_a_loop_counts_them) {
+  for (const DType dtype : kDTypes)
+    for (const auto& [rows, columns] : {std::pair<int64_t, int64_t>{3, 40}, {37, 16}, {700, 17}, {5'000, 64}}) {
+      const Tensor x = sample({rows, columns}, dtype, 3);
+      for (int64_t r = 0; r < rows; ++r) set_element(x, r * columns + 1, 0), set_element(x, r * columns + 2, 1);
+      Group counts, any, all;
+      for (const Group& g : groups(x, {0})) {
+        counts.push_back(static_cast<double>(std::count_if(g.begin(), g.end(), [](double v) { return v != 0; })));
+        any.push_back(counts.back() > 0);
+        all.push_back(counts.back() == static_cast<double>(rows));
+      }
+      EXPECT_EQ(elements(x.count_nonzero({0})), counts) << dtype << " " << rows;
+      EXPECT_EQ(elements(x.any({0})), any) << dtype << " " << rows;
+      EXPECT_EQ(elements(x.all({0})), all) << dtype << " " << rows;
+    }
 }
 
 TEST(reduce, out_forms_write_the_given_tensor_and_refuse_what_does_not_fit) {
@@ -506,9 +545,10 @@ TEST(reduce, elements_of_16_bits_are_folded_as_the_f32_that_they_are) {
     }
 }
 
-TEST(reduce, every_second_element_is_folded_as_a_copy_is) {
+TEST(reduce, the_sum_of_every_second_element_is_that_of_a_copy) {
   for (const DType dtype : {kF32, kF64, kI64})
     for (const int64_t n : {1, 2, 16, 17, 31, 33, 1000, 70000}) {
+      // These sums are exact in any order: this tells whether the right elements are read.
       const Tensor x = sample({2 * n - 1}, dtype, 1).slice(0, 0, 2 * n - 1, 2);
       EXPECT_TRUE(same_bits(x.sum(), x.contiguous().sum()));
     }
@@ -517,7 +557,7 @@ TEST(reduce, every_second_element_is_folded_as_a_copy_is) {
 TEST(reduce, a_dot_product_is_near_the_exact_sum_for_any_strides_and_threads) {
   const int before = cpu::threads();
   for (const DType dtype : {kF32, kF64, kBF16, kF16, kI64, kI32, kU8})
-    for (const int64_t n : {0, 1, 7, 16, 17, 100, 1023, 1025, 32769, 100000}) {
+    for (const int64_t n : {0, 1, 7, 16, 17, 100, 520, 1023, 1025, 1034, 32769, 100000}) {
       const auto matrix = [&](int64_t columns, int seed) {
         const Tensor m = sample({n, columns}, dtype, seed);
         return is_floating(dtype) ? m.mul(0.1) : m;  // with products that are rounded

@@ -83,6 +83,21 @@ TEST(sort, extreme_values_of_every_whole_dtype_keep_their_order) {
   EXPECT_EQ(elements(x.argsort()), (std::vector<double>{1, 2, 0}));
 }
 
+TEST(sort, every_byte_of_a_truth_value_but_0_is_true) {
+  for (const int64_t n : {5, 50, 3000, 100'000}) {
+    const Tensor bytes = arange(n, {kI64}).mul(7919).remainder(5).to(kU8), truth = bytes.ne(0), x = bytes.view(kBool);
+    for (const bool descending : {false, true}) {
+      const auto [values, indices] = x.sort(0, descending);
+      const auto [want, order] = truth.sort(0, descending);
+      EXPECT_TRUE(same_bits(values, want) && same_bits(indices, order)) << n;
+      EXPECT_TRUE(same_bits(std::get<1>(x.topk(3, 0, descending)), order.narrow(0, 0, 3))) << n;
+    }
+    const Unique distinct = unique(x, true, true, true), wanted = unique(truth, true, true, true);
+    EXPECT_TRUE(same_bits(distinct.values, wanted.values) && same_bits(distinct.inverse, wanted.inverse)) << n;
+    EXPECT_TRUE(same_bits(distinct.counts, wanted.counts)) << n;
+  }
+}
+
 TEST(sort, topk_gives_the_first_k_of_the_stable_order) {
   for (const Dims& sizes : {Dims{50}, Dims{4, 9}, Dims{3, 400, 2}})
     for (const DType dtype : {kF32, kF64, kBF16, kI64, kU8})
@@ -126,6 +141,36 @@ TEST(sort, lines_of_every_length_follow_the_stable_order_whatever_their_keys_are
       }
 }
 
+TEST(sort, topk_of_long_lines_keeps_the_order_of_equal_elements) {
+  for (const DType dtype : {kF32, kI64, kBF16, kU8}) {
+    const Tensor wide = wide_sample({3, 40001}, dtype);
+    wide.select(0, 1).fill_(1);
+    for (const int64_t n : {4097, 8191, 8192, 8193, 40001})
+      for (const bool largest : {true, false}) {
+        const Tensor x = wide.narrow(1, 0, n);
+        auto [all, order] = x.sort(1, largest);
+        for (const int64_t k : {1, 2, 50, 1025, 4095, 4096, 4097}) {
+          auto [top, at] = x.topk(k, 1, largest);
+          EXPECT_TRUE(same_bits(top, all.narrow(1, 0, k))) << k << " of " << n << " of " << dtype;
+          EXPECT_TRUE(same_bits(at, order.narrow(1, 0, k))) << k << " of " << n << " of " << dtype;
+        }
+      }
+  }
+}
+
+TEST(sort, topk_of_one_line_of_many_chunks) {
+  const int64_t n = (int64_t{1} << 20) + 77;
+  const Tensor whole = arange(n).mul(7919).remainder(1009);  // every value a thousand times
+  for (const Tensor& x : {whole, whole.to(kF32).mul(0x1p-140)}) {
+    auto [all, order] = x.sort(0, true);
+    for (const int64_t k : {int64_t{1}, int64_t{3000}, int64_t{4096}}) {
+      auto [top, at] = x.topk(k);
+      EXPECT_TRUE(same_bits(top, all.narrow(0, 0, k))) << k;
+      EXPECT_TRUE(same_bits(at, order.narrow(0, 0, k))) << k;
+    }
+  }
+}
+
 TEST(sort, kthvalue_and_median_agree_with_the_sorted_line) {
   const Tensor x = sample({5, 8, 3}, kF32, 23);
   for (int64_t dim = 0; dim < 3; ++dim) {
@@ -166,6 +211,44 @@ TEST(sort, unique_gives_distinct_values_their_places_and_their_counts) {
     }
   EXPECT_EQ(unique(empty({0, 4})).values.sizes(), (Dims{0}));
   EXPECT_EQ(unique(tensor_of({3}, kF32, {kNaN, 1, kNaN})).values.numel(), 3);
+}
+
+/// unique(x) against the runs of the sorted vector; of equal elements, the first counts.
+void expect_distinct(const Tensor& x, const std::string& what) {
+  auto [sorted, order] = x.sort();
+  const std::vector<double> v = elements(sorted);
+  const std::vector<int64_t> places = order.to_vector<int64_t>();
+  std::vector<int64_t> heads, counts, inverse(v.size());
+  for (size_t i = 0; i < v.size(); ++i) {
+    if (i == 0 || v[i] != v[i - 1]) heads.push_back(places[i]), counts.push_back(0);
+    ++counts.back();
+    inverse[static_cast<size_t>(places[i])] = static_cast<int64_t>(heads.size()) - 1;
+  }
+  const Unique all = unique(x, true, true, true);
+  const Tensor values = x.index_select(0, from_data(heads).to(x.device()));
+  EXPECT_TRUE(same_bits(all.values, values)) << what;
+  EXPECT_EQ(all.counts.to_vector<int64_t>(), counts) << what;
+  EXPECT_EQ(all.inverse.to_vector<int64_t>(), inverse) << what;
+  EXPECT_TRUE(same_bits(unique(x).values, values)) << what;
+  const Unique counted = unique(x, true, false, true);
+  EXPECT_TRUE(same_bits(counted.values, values)) << what;
+  EXPECT_EQ(counted.counts.to_vector<int64_t>(), counts) << what;
+}
+
+TEST(sort, unique_of_many_elements_agrees_with_the_sorted_vector) {
+  constexpr int64_t kMany = (1 << 17) + 4097;
+  for (const DType dtype : {kF32, kF64, kBF16, kI64, kI32, kI16, kU8, kBool}) {
+    const Tensor wide = wide_sample({1, kMany}, dtype).reshape({-1});
+    for (const int64_t n : {int64_t{1023}, int64_t{1025}, int64_t{5000}, int64_t{(1 << 17) - 1}, kMany}) {
+      const std::string what = fmt::format("{} of {}", n, dtype);
+      expect_distinct(wide.narrow(0, 0, n), what);
+      expect_distinct(wide.slice(0, 0, n, 3), what + ", every third");
+      expect_distinct(full({n}, 1, {dtype}), what + ", all equal");
+      expect_distinct(arange(n).remainder(97).to(dtype), what + ", few values");
+      if (dtype != kU8 && dtype != kBool)
+        expect_distinct(arange(n).remainder(200).sub(100).to(dtype), what + ", signs");
+    }
+  }
 }
 
 TEST(sort, out_forms_write_both_tensors_or_neither) {

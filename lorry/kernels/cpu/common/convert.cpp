@@ -2,6 +2,7 @@
 
 #include "lorry/kernels/common/convert.h"
 
+#include <bit>
 #include <cstring>
 #if defined(__F16C__)
 #include <immintrin.h>
@@ -46,7 +47,32 @@ template <class From, class To>
 LORRY_INLINE int64_t convert_registers(const Stored<From>*, Stored<To>*, int64_t) {
   return 0;
 }
+/// Converts every second element, n in all, but for the last ones: their neighbours may lie outside the array.
+template <class From, class To>
+LORRY_INLINE int64_t convert_every_second(const Stored<From>*, Stored<To>*, int64_t) {
+  return 0;
+}
+template <>
+LORRY_INLINE int64_t convert_every_second<BFloat16, float>(const BFloat16* from, float* to, int64_t n) {
+  int64_t i = 0;
+  for (; i + 1 < n; ++i) {
+    uint32_t pair;
+    std::memcpy(&pair, from + 2 * i, sizeof(pair));
+    to[i] = std::bit_cast<float>(pair << 16);
+  }
+  return i;
+}
 #if defined(__F16C__)
+template <>
+LORRY_INLINE int64_t convert_every_second<Float16, float>(const Float16* from, float* to, int64_t n) {
+  const auto four = [](const Float16* pairs) {
+    return _mm_and_si128(_mm_loadu_si128(reinterpret_cast<const __m128i*>(pairs)), _mm_set1_epi32(0xffff));
+  };
+  int64_t i = 0;
+  for (; i + 8 < n; i += 8)
+    _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_packus_epi32(four(from + 2 * i), four(from + 2 * i + 8))));
+  return i;
+}
 template <>
 LORRY_INLINE int64_t convert_registers<Float16, float>(const Float16* from, float* to, int64_t n) {
   int64_t i = 0;
@@ -82,7 +108,8 @@ void convert(const void* from_bytes, int64_t from_stride, void* to_bytes, int64_
       for (int64_t i = convert_registers<From, To>(from, to, n); i < n; ++i) to[i] = cast<To, From>(from[i]);
     }
   } else {
-    for (int64_t i = 0; i < n; ++i) to[i * to_stride] = cast<To, From>(from[i * from_stride]);
+    int64_t i = from_stride == 2 && to_stride == 1 ? convert_every_second<From, To>(from, to, n) : 0;
+    for (; i < n; ++i) to[i * to_stride] = cast<To, From>(from[i * from_stride]);
   }
 }
 

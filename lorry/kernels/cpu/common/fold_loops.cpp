@@ -161,8 +161,9 @@ double dot(const void* a, const void* b, int64_t n) {
   double total = 0;
   for (; n > 0; x += kDotRun<C>, y += kDotRun<C>, n -= kDotRun<C>) {
     if (n <= kShort) {
-      for (int64_t i = 0; i < n; ++i) total += static_cast<double>(x[i]) * static_cast<double>(y[i]);
-      break;
+      double rest = 0;
+      for (int64_t i = 0; i < n; ++i) rest += static_cast<double>(x[i]) * static_cast<double>(y[i]);
+      return total + rest;
     }
     const int64_t length = std::min(n, kDotRun<C>);
     const auto load = [=](auto d, int64_t i) HWY_ATTR { return hn::Mul(load_as(d, x + i), load_as(d, y + i)); };

@@ -88,4 +88,26 @@ LORRY_INLINE Vec<T> fma(Vec<T> a, Vec<T> b, Vec<T> c) {
 #endif
 }
 
+namespace detail {
+
+/// The smaller and the larger of x and a bound; NaN where x is NaN.
+template <class T>
+LORRY_INLINE Vec<T> at_most(Vec<T> x, double bound) {
+#if defined(__x86_64__)
+  return Vec<T>(hn::Min(Vec<T>(bound).raw, x.raw));  // the second operand where either is NaN
+#else
+  return select(x > Vec<T>(bound), Vec<T>(bound), x);
+#endif
+}
+template <class T>
+LORRY_INLINE Vec<T> at_least(Vec<T> x, double bound) {
+#if defined(__x86_64__)
+  return Vec<T>(hn::Max(Vec<T>(bound).raw, x.raw));
+#else
+  return select(x < Vec<T>(bound), Vec<T>(bound), x);
+#endif
+}
+
+}  // namespace detail
+
 }  // namespace lorry::kernels::cpu::LORRY_SIMD

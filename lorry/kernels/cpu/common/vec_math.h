@@ -1,9 +1,9 @@
 #pragma once
 
-// The elementary functions on Vec<float> and Vec<double>: vector code, but for erfc, and in f64 pow, atan2 and fmod,
-// which call <cmath> for each lane. Errors of the vector code, against a long double oracle in
-// tests/ops/pointwise_values_test.cpp, are at most 4 units in the last place (pow in f32: 1; erf in f64: 1.3); fmod is
-// exact. Special values (NaN, infinities, signed zeros, subnormals) are treated as in C.
+// The elementary functions on Vec<float> and Vec<double>: vector code, but for erfc, in f64 pow, atan2 and fmod, and
+// tan without fused multiply-adds, which call <cmath> for each lane. Errors of the vector code, against a long double
+// oracle in tests/ops/pointwise_values_test.cpp, are at most 4 units in the last place (pow in f32: 1; erf in f64:
+// 1.3); fmod is exact. Special values (NaN, infinities, signed zeros, subnormals) are treated as in C.
 
 #include <hwy/contrib/math/math-inl.h>
 
@@ -30,7 +30,7 @@ struct Real<float> {
                           kLn2Low = 9.0580006145e-06;  // the high part times any exponent is exact
   static constexpr double kLog2of10High = 3.0102920532e-01, kLog2of10Low = 7.9034151668e-07;  // of log10(2)
   static constexpr double kExpLow = -104, kExpHigh = 89, kExpm1Low = -20, kExp2Low = -151, kExp2High = 129;
-  static constexpr double kTanhOne = 10, kSinhSmall = 1;
+  static constexpr double kTanhOne = 10;
 };
 template <>
 struct Real<double> {
@@ -42,7 +42,7 @@ struct Real<double> {
   static constexpr double kLn2High = 6.93147180369123816490e-01, kLn2Low = 1.90821492927058770002e-10;
   static constexpr double kLog2of10High = 3.01029995663611771306e-01, kLog2of10Low = 3.69423907715893078616e-13;
   static constexpr double kExpLow = -746, kExpHigh = 710, kExpm1Low = -40, kExp2Low = -1080, kExp2High = 1025;
-  static constexpr double kTanhOne = 22, kSinhSmall = 1;
+  static constexpr double kTanhOne = 22;
 };
 
 /// a * b + c, fused if the processor can. Only for polynomials, whose error does not depend on it.
@@ -140,23 +140,6 @@ LORRY_INLINE WholeNumber<T> reduce_exp(Vec<T> x, Vec<T>& r) {
   return n;
 }
 
-/// The smaller and the larger of x and a bound; NaN where x is NaN.
-template <class T>
-LORRY_INLINE Vec<T> at_most(Vec<T> x, double bound) {
-#if defined(__x86_64__)
-  return Vec<T>(hn::Min(Vec<T>(bound).raw, x.raw));  // the second operand where either is NaN
-#else
-  return select(x > Vec<T>(bound), Vec<T>(bound), x);
-#endif
-}
-template <class T>
-LORRY_INLINE Vec<T> at_least(Vec<T> x, double bound) {
-#if defined(__x86_64__)
-  return Vec<T>(hn::Max(Vec<T>(bound).raw, x.raw));
-#else
-  return select(x < Vec<T>(bound), Vec<T>(bound), x);
-#endif
-}
 template <class T>
 LORRY_INLINE Vec<T> clamp(Vec<T> x, double low, double high) {
   return at_most(at_least(x, low), high);

@@ -5,8 +5,8 @@
 //
 // Interval n lies around kWidth * n. Its polynomial is one in the distance from a middle, which is where the constant
 // term is nearly a number of the type: so the error of the result is little more than that of one rounding. The
-// polynomials interpolate at Chebyshev's points, in 60 digits. The middles were searched at random near kWidth * n; for
-// f32 the coefficients too, until gelu of every 16-bit float is what erf gives.
+// polynomials interpolate at Chebyshev's points (tools/erf_tables.py). The middles were searched at random near
+// kWidth * n; for f32 the coefficients too, until gelu of every 16-bit float is what erf gives.
 
 #include "lorry/kernels/cpu/common/vec.h"
 
@@ -137,12 +137,6 @@ LORRY_INLINE Vec<double> entry(const double (&table)[16], __m512i n) {
   return Vec<double>(Vec<double>::Raw{_mm512_permutex2var_pd(_mm512_load_pd(table), n, _mm512_load_pd(table + 8))});
 }
 
-/// The smaller of |x| and a bound; NaN where x is NaN.
-template <class T>
-LORRY_INLINE Vec<T> bounded(Vec<T> x, double bound) {
-  return Vec<T>(hn::Min(Vec<T>(bound).raw, hn::Abs(x.raw)));  // the second operand where that is NaN
-}
-
 /// The nearest whole number to u / width, in the low bits of a number: kShift + n.
 template <class T>
 inline constexpr double kShift = std::same_as<T, float> ? 0x1.8p23 : 0x1.8p52;
@@ -162,7 +156,7 @@ LORRY_INLINE Vec<T> polynomial(const T (&table)[kPowers][kIntervals], __m512i n,
 /// Within 1 ulp.
 LORRY_INLINE Vec<double> erf_from_table(Vec<double> x) {
   using V = Vec<double>;
-  const V u = bounded(x, 5.93);  // beyond it erf is 1
+  const V u = at_most(abs(x), 5.93);  // beyond it erf is 1
   const V shifted = shifted_interval(u, kErfWidth);
   const __m512i n = _mm512_castpd_si512(shifted.raw.raw);
   const V rest = polynomial(kErf, n, u - entry(kErfMiddle, n));
@@ -176,7 +170,7 @@ namespace lorry::kernels::cpu::LORRY_SIMD {
 /// The normal distribution function, 1/2 + erf(x / sqrt(2)) / 2; the second term is within 0.75 * 2^-25.
 LORRY_INLINE Vec<float> normal_cdf(Vec<float> x) {
   using V = Vec<float>;
-  const V u = detail::bounded(x, 31 * detail::kHalfErfWidth);  // beyond it erf is 1
+  const V u = detail::at_most(abs(x), 31 * detail::kHalfErfWidth);  // beyond it erf is 1
   const __m512i n = _mm512_castps_si512(detail::shifted_interval(u, detail::kHalfErfWidth).raw.raw);
   const V half_erf = detail::polynomial(detail::kHalfErf, n, u - detail::entry(detail::kHalfErfMiddle, n));
   return V(0.5) + copysign(half_erf, x);

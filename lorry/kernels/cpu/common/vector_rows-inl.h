@@ -56,10 +56,19 @@ HWY_INLINE void store_first(D d, hn::Vec<D> v, int64_t left, hn::TFromD<D>* to) 
 /// Elements of the narrow type S, given as their bits, in the compute type.
 template <class S, class D>
 HWY_INLINE hn::Vec<D> widen(D d, hn::Vec<hn::Rebind<uint16_t, D>> bits) {
-  if constexpr (std::is_same_v<S, BFloat16>)
+  // Without the processor's help, before AVX2, Highway makes the infinity of f16 a finite number.
+  constexpr bool kOneByOne = HWY_ARCH_X86 && HWY_TARGET > HWY_AVX2 && std::is_same_v<S, Float16>;
+  if constexpr (std::is_same_v<S, BFloat16>) {
     return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(hn::RebindToUnsigned<D>(), bits)));
-  else
+  } else if constexpr (kOneByOne) {
+    HWY_ALIGN uint16_t narrow[hn::MaxLanes(D())];
+    HWY_ALIGN float wide[hn::MaxLanes(D())];
+    hn::Store(bits, hn::Rebind<uint16_t, D>(), narrow);
+    for (size_t i = 0; i < hn::Lanes(d); ++i) wide[i] = static_cast<float>(Float16::from_bits(narrow[i]));
+    return hn::Load(d, wide);
+  } else {
     return hn::PromoteTo(d, hn::BitCast(hn::Rebind<hwy::float16_t, D>(), bits));
+  }
 }
 
 /// The elements from `from` on, in their compute type. Single ones are converted by the C++ types, with the same bits.
@@ -109,10 +118,10 @@ requires kNarrowType<S> HWY_INLINE void store_as(D d, hn::Vec<D> v, S* to) {
   }
 }
 
-/// Sums f(d, a[i], b[i]), and stores each term in `out` if kStore. The row is padded to whole vectors with (pad, 0),
-/// for which f must give 0.
-template <bool kStore, class C, class F>
-HWY_INLINE double sum_map(C* out, const C* a, const C* b, int64_t n, C pad, F f) {
+/// Sums f(d, a[i], b[i]), of elements converted to the compute type C, and stores each term in `out` if kStore. The row
+/// is padded to whole vectors with (pad, 0), for which f must give 0.
+template <bool kStore, class C, class S, class F>
+HWY_INLINE double sum_map(C* out, const S* a, const S* b, int64_t n, C pad, F f) {
   constexpr int64_t kLanes = 256 / sizeof(C), kBlock = 16 * kLanes;
   const hn::ScalableTag<C> d;
   constexpr int kN = hn::MaxLanes(d), kVectors = kLanes / kN;
@@ -126,7 +135,7 @@ HWY_INLINE double sum_map(C* out, const C* a, const C* b, int64_t n, C pad, F f)
     for (; i + kLanes <= end; i += kLanes) {
 #pragma GCC unroll 16
       for (int v = 0; v < kVectors; ++v) {
-        const auto term = f(d, hn::LoadU(d, a + i + v * kN), hn::LoadU(d, b + i + v * kN));
+        const auto term = f(d, load_as(d, a + i + v * kN), load_as(d, b + i + v * kN));
         if constexpr (kStore) hn::StoreU(term, d, out + i + v * kN);
         acc[v] = hn::Add(acc[v], term);
       }
@@ -135,8 +144,8 @@ HWY_INLINE double sum_map(C* out, const C* a, const C* b, int64_t n, C pad, F f)
     for (int v = 0; v < kVectors; ++v, i += kN) {
       if (i >= end) break;
       const int64_t left = end - i;
-      const auto term = left >= kN ? f(d, hn::LoadU(d, a + i), hn::LoadU(d, b + i))
-                                   : f(d, load_first(d, a + i, left, pad), load_first(d, b + i, left, C(0)));
+      const auto term = left >= kN ? f(d, load_as(d, a + i), load_as(d, b + i))
+                                   : f(d, load_first_as(d, a + i, left, pad), load_first_as(d, b + i, left, C(0)));
       if constexpr (kStore) left >= kN ? hn::StoreU(term, d, out + i) : store_first(d, term, left, out + i);
       acc[v] = hn::Add(acc[v], term);
     }

@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "lorry/formula/traits.h"
 #include "lorry/kernels/cpu/common/vec_formulas.h"
 #include "lorry/layout/half.h"
 
@@ -73,10 +74,58 @@ struct Several<int64_t> {
   }
 };
 
+/// Quotients and rests of whole numbers in f64. Up to 2^53 the nearest double to x / y is a whole number only if x / y
+/// is one.
+template <class V>
+LORRY_INLINE V divide(formula::FloorDivide, V x, V y) {
+  return floor(x / y);
+}
+template <class V>
+LORRY_INLINE V divide(formula::TruncDivide, V x, V y) {
+  return trunc(x / y);
+}
+template <class V>
+LORRY_INLINE V divide(formula::Remainder, V x, V y) {
+  return x - floor(x / y) * y;
+}
+template <class V>
+LORRY_INLINE V divide(formula::Fmod, V x, V y) {
+  return x - trunc(x / y) * y;
+}
+
+/// Divides in f64, for which processors have vector instructions. Returns whether it has: if all numbers are of at most
+/// 51 bits, which are the last ones of the double kShift + x, and no divisor is 0.
+template <class Formula>
+LORRY_INLINE bool divide_in_f64(const Several<int64_t>& x, const Several<int64_t>& y, Several<int64_t>& result) {
+  using V = Vec<double>;
+  using Bits = Vec<int64_t>;
+  constexpr int64_t kCount = Several<int64_t>::kCount, kHalf = int64_t{1} << 51;
+  constexpr double kShift = 0x1.8p52;
+  uint64_t outside = 0;
+  for (int64_t i = 0; i < kCount; ++i) {
+    const auto beyond = [](int64_t v) { return (static_cast<uint64_t>(v) + kHalf) >> 52; };
+    outside |= beyond(x.value[i]) | beyond(y.value[i]) | static_cast<uint64_t>(y.value[i] == 0);
+  }
+  if (outside != 0) [[unlikely]]
+    return false;
+  const V shift(kShift);
+  const Bits::Raw bits = hn::BitCast(Bits::Tag(), shift.raw);
+  const auto real = [&](const int64_t* from) {
+    return V(hn::BitCast(V::Tag(), hn::Add(Bits::load(from).raw, bits))) - shift;
+  };
+  for (int64_t i = 0; i < kCount; i += V::kLanes) {
+    const V quotient = divide(Formula(), real(x.value + i), real(y.value + i)) + shift;
+    Bits(hn::Sub(hn::BitCast(Bits::Tag(), quotient.raw), bits)).store(result.value + i);
+  }
+  return true;
+}
+
 template <class Formula, class C, class... Xs>
 LORRY_INLINE Several<C> compute(const Xs&... x) {
   if constexpr (std::same_as<C, int64_t>) {
     Several<C> result;
+    if constexpr (formula::kDividesWhole<Formula>)
+      if (divide_in_f64<Formula>(x..., result)) return result;
     for (int64_t i = 0; i < kTogether<C>; ++i) result.value[i] = Formula()(formula::Whole(x.value[i])...).value;
     return result;
   } else {
@@ -91,36 +140,37 @@ template <class Formula, int kArity, class C, class T>
 void block(const void* const* in, const int64_t* step, void* out, int64_t n) {
   constexpr int64_t kLanes = kTogether<C>;
   const char* from[kArity];
-  int64_t bytes[kArity];  // to the next register
+  int64_t moves[kArity], ahead[kArity];  // no bits for one repeated value, else all; where to prefetch
   for (int k = 0; k < kArity; ++k)
-    from[k] = static_cast<const char*>(in[k]), bytes[k] = step[k] * kLanes * static_cast<int64_t>(sizeof(T));
+    from[k] = static_cast<const char*>(in[k]), moves[k] = -step[k], ahead[k] = step[k] * kAheadBytes;
   T* to = static_cast<T*>(out);
   alignas(kSplatBytes) T spare[kArity + 1][kLanes];
-  const auto operand = [&](size_t k) {
-    if constexpr (!std::same_as<C, T>)
-      if (step[k] == 0) return Several<C>::load(reinterpret_cast<const C*>(from[k]));
-    return Several<C>::load(reinterpret_cast<const T*>(from[k]));
-  };
-  for (; n > 0; n -= kLanes) {
-    T* target = to;
-    if (n < kLanes) [[unlikely]] {
-      for (int k = 0; k < kArity; ++k) {
-        if (step[k] == 0) continue;
-        const T* const last = reinterpret_cast<const T*>(from[k]);
-        for (int64_t i = 0; i < kLanes; ++i) spare[k][i] = last[i < n ? i : 0];
-        from[k] = reinterpret_cast<const char*>(spare[k]);
-      }
-      target = spare[kArity];
+  int64_t whole = n / kLanes * kLanes;
+  const int64_t rest = n - whole;
+  for (bool is_rest = false;; is_rest = true) {
+    for (int64_t i = 0; i < whole; i += kLanes) {
+      const auto operand = [&](size_t k) {
+        const char* const at = from[k] + (i * static_cast<int64_t>(sizeof(T)) & moves[k]);
+        __builtin_prefetch(at + ahead[k]);
+        if constexpr (!std::same_as<C, T>)
+          if (step[k] == 0) return Several<C>::load(reinterpret_cast<const C*>(at));
+        return Several<C>::load(reinterpret_cast<const T*>(at));
+      };
+      __builtin_prefetch(reinterpret_cast<const char*>(to + i) + kAheadBytes, 1);
+      [&]<size_t... K>(std::index_sequence<K...>) { compute<Formula, C>(operand(K)...).store(to + i); }
+      (std::make_index_sequence<kArity>());
     }
-    for (int k = 0; k < kArity; ++k) __builtin_prefetch(from[k] + step[k] * kAheadBytes);
-    __builtin_prefetch(reinterpret_cast<const char*>(to) + kAheadBytes, 1);
-    [&]<size_t... K>(std::index_sequence<K...>) { compute<Formula, C>(operand(K)...).store(target); }
-    (std::make_index_sequence<kArity>());
-    if (n < kLanes) [[unlikely]]
-      for (int64_t i = 0; i < n; ++i) to[i] = target[i];
-    to += kLanes;
-    for (int k = 0; k < kArity; ++k) from[k] += bytes[k];
+    if (is_rest || rest == 0) break;
+    for (int k = 0; k < kArity; ++k) {
+      if (step[k] == 0) continue;
+      const T* const last = reinterpret_cast<const T*>(from[k]) + whole;
+      for (int64_t i = 0; i < kLanes; ++i) spare[k][i] = last[i < rest ? i : 0];
+      from[k] = reinterpret_cast<const char*>(spare[k]);
+    }
+    to = spare[kArity];
+    whole = kLanes;
   }
+  for (int64_t i = 0; i < rest; ++i) static_cast<T*>(out)[n - rest + i] = to[i];
 }
 
 /// Narrower types have functions where up to three operands give a result of their type.

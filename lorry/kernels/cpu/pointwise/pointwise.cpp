@@ -12,6 +12,7 @@
 #include "lorry/kernels/cpu/table.h"
 
 #include <algorithm>
+#include <atomic>
 
 #include "lorry/device/cpu/team.h"
 #include "lorry/kernels/common/convert.h"
@@ -271,14 +272,23 @@ void run(const PointwiseCall& call, Stream) {
 bool has_zero(const Array& x, Stream) {
   const Layout layouts[] = {x.layout};
   const Iteration it = collapse(layouts, 1);
-  const int64_t rows = x.numel() == 0 ? 0 : x.numel() / it.sizes[0];
-  bool found = false;
+  const int64_t stride = it.strides[0][0];
+  std::atomic<bool> found = false;
   visit(x.dtype, [&]<class T>(Type<T>) {
-    for (int64_t r = 0; r < rows && !found; ++r) {
-      const Cursor cursor(it, r * it.sizes[0]);
-      const T* row = x.as<T>() + cursor.offset[0];
-      for (int64_t i = 0; i < it.sizes[0]; ++i) found |= row[i * it.strides[0][0]] == T(0);
-    }
+    lorry::cpu::parallel_for(x.numel(), kGrain, [&](int64_t begin, int64_t end) {
+      Cursor cursor(it, begin);
+      for (int64_t n; begin < end && !found.load(std::memory_order_relaxed); begin += n) {
+        n = std::min({end - begin, cursor.left_in_row(), kGrain});
+        const T* const row = x.as<T>() + cursor.offset[0];
+        bool here = false;
+        if (stride == 1)
+          for (int64_t i = 0; i < n; ++i) here |= row[i] == T(0);
+        else
+          for (int64_t i = 0; i < n; ++i) here |= row[i * stride] == T(0);
+        if (here) found.store(true, std::memory_order_relaxed);
+        cursor.step(n);
+      }
+    });
   });
   return found;
 }

@@ -1,5 +1,6 @@
 #include "lorry/kernels/cpu/reduce/dot.h"
 
+#include <type_traits>
 #include <vector>
 
 #include "lorry/device/cpu/team.h"
@@ -12,9 +13,13 @@ namespace {
 template <class S>
 DotTotal<S> serial(const S* a, int64_t a_stride, const S* b, int64_t b_stride, int64_t n) {
   if constexpr (!kFloatingType<S>) {
-    uint64_t total = 0;
-    for (int64_t i = 0; i < n; ++i)
-      total += static_cast<uint64_t>(a[i * a_stride]) * static_cast<uint64_t>(b[i * b_stride]);
+    // Only the last digits of the total are kept, so narrower sums give them too.
+    using Sum = std::conditional_t<sizeof(S) == 8, uint64_t, uint32_t>;
+    Sum total = 0;
+    if (a_stride == 1 && b_stride == 1)
+      for (int64_t i = 0; i < n; ++i) total += static_cast<Sum>(a[i]) * static_cast<Sum>(b[i]);
+    else
+      for (int64_t i = 0; i < n; ++i) total += static_cast<Sum>(a[i * a_stride]) * static_cast<Sum>(b[i * b_stride]);
     return static_cast<S>(total);
   } else {
     if (a_stride == 1 && b_stride == 1)

@@ -23,7 +23,7 @@ struct NormRows {
   using C = Accumulate<S>;
   /// Writes rows of n elements, their means (unless null, then rows are not centred) and the reciprocals of their
   /// deviations. `space` has room for the rows; it is `out` if S is the compute type.
-  void (*forward)(S* out, C* space, const C* x, const C* weight, const C* bias, int64_t rows, int64_t n, double eps,
+  void (*forward)(S* out, C* space, const S* x, const C* weight, const C* bias, int64_t rows, int64_t n, double eps,
                   C* mean, C* rstd);
   /// Writes one row of grad_x (unless null) and adds to the sums for weight and bias (unless null).
   void (*backward)(C* grad_x, C* weight_sum, C* bias_sum, const C* grad, const C* x, const C* weight, int64_t n, C mean,
@@ -41,9 +41,11 @@ struct NormTable {
 HWY_BEFORE_NAMESPACE();
 namespace lorry::kernels::cpu::HWY_NAMESPACE {
 
+/// total: of the row; not read unless there is a mean.
 template <class S, class C>
-void norm_row(S* out, const C* x, const C* weight, const C* bias, int64_t n, double eps, C* mean, C* rstd) {
-  const double exact = mean ? fold_loops<C>(Fold::sum).row(x, n) / static_cast<double>(n) : 0;
+void norm_row(S* out, const C* x, double total, const C* weight, const C* bias, int64_t n, double eps, C* mean,
+              C* rstd) {
+  const double exact = mean ? total / static_cast<double>(n) : 0;
   const C m = static_cast<C>(exact);
   const double squares = sum_map<false>(static_cast<C*>(nullptr), x, x, n, m, [&](auto d, auto v, auto) HWY_ATTR {
     const auto difference = hn::Sub(v, hn::Set(d, m));
@@ -108,15 +110,34 @@ int64_t norm_short(C* out, const C* x, const C* weight, const C* bias, int64_t r
   return r;
 }
 
+/// Whether rows of S are converted as they are summed: 16-bit floats where there are instructions that widen them.
+template <class S>
+constexpr bool kWidens = kNarrowType<S>&& hn::MaxLanes(hn::ScalableTag<float>()) >= 8;
+
 template <class S, class C>
-void norm_rows(S* out, C* space, const C* x, const C* weight, const C* bias, int64_t rows, int64_t n, double eps,
+void norm_rows(S* out, C* space, const S* from, const C* weight, const C* bias, int64_t rows, int64_t n, double eps,
                C* mean, C* rstd) {
   // Not with a single lane: there is nothing to gain, and Highway's conversion to f32 then makes an infinity finite.
   const bool is_short = hn::MaxLanes(hn::ScalableTag<double>()) > 1 && n <= kShortRow;
+  const bool widens = kWidens<S> && n > kShortRow;
+  const C* x;
+  if constexpr (kNarrowType<S>) {
+    if (!widens) std::transform(from, from + rows * n, space, [](S v) { return static_cast<C>(v); });
+    x = space;
+  } else {
+    x = from;
+  }
   const int64_t done = is_short ? norm_short(space, x, weight, bias, rows, n, eps, mean, rstd) : 0;
   if constexpr (kNarrowType<S>) store_row(out, space, done * n);
-  for (int64_t r = done; r < rows; ++r)
-    norm_row(out + r * n, x + r * n, weight, bias, n, eps, mean ? mean + r : nullptr, rstd + r);
+  for (int64_t r = done; r < rows; ++r) {
+    double total = 0;
+    if constexpr (kWidens<S>)  // in the order of the other loop
+      if (widens)
+        total = sum_map<true>(space + r * n, from + r * n, from + r * n, n, C(0),
+                              [](auto, auto v, auto) HWY_ATTR { return v; });
+    if (mean && !widens) total = fold_loops<C>(Fold::sum).row(x + r * n, n);
+    norm_row(out + r * n, x + r * n, total, weight, bias, n, eps, mean ? mean + r : nullptr, rstd + r);
+  }
 }
 
 template <class C>
@@ -185,12 +206,11 @@ void layer_norm_as(const NormArgs& args) {
   C* const mean = args.mean.as<C>();
   lorry::cpu::parallel_for(rows, row_grain(n), [&](int64_t begin, int64_t end) {
     const int64_t most = rows_at_once(n);
-    RowReader<C> x(args.x, n, n, most);
     RowWriter<C> space(args.out, n, n, most);
     for (int64_t r = begin; r < end; r += most) {
       const int64_t count = std::min(most, end - r);
-      norm_loops<S>().forward(args.out.as<S>() + r * n, space(r), x(r, count), weight.data(), bias.data(), count, n,
-                              args.eps, mean ? mean + r : nullptr, args.rstd.as<C>() + r);
+      norm_loops<S>().forward(args.out.as<S>() + r * n, space(r), args.x.as<const S>() + r * n, weight.data(),
+                              bias.data(), count, n, args.eps, mean ? mean + r : nullptr, args.rstd.as<C>() + r);
     }
   });
 }

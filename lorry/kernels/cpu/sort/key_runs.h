@@ -28,7 +28,7 @@ struct KeyRow {
   const T* data;
   KeyOf<T> flip;
 
-  LORRY_INLINE KeyOf<T> key(int64_t i) const { return key_of(data[i]) ^ flip; }
+  LORRY_INLINE KeyOf<T> key(int64_t i) const { return key_of(element(data, i)) ^ flip; }
 };
 
 /// The part of (key - least) that a packed item holds: the bits from `shift` on that `mask` keeps.

@@ -1,7 +1,7 @@
 #pragma once
 
-// The sort key of an element: an unsigned number with the order of the elements. a < b exactly if
-// key_of(a) < key_of(b), NaN is above everything, and -0 equals 0.
+// Elements, and their sort keys. The key of an element is an unsigned number with the order of the elements:
+// a < b exactly if key_of(a) < key_of(b), NaN is above everything, and -0 equals 0.
 
 #include <bit>
 #include <cstdint>
@@ -21,6 +21,16 @@ using BitsOf =
     std::conditional_t<kBytes == 8, uint64_t,
                        std::conditional_t<kBytes == 4, uint32_t, std::conditional_t<kBytes == 2, uint16_t, uint8_t>>>;
 }  // namespace detail
+
+/// Element i. A bool is a byte, and every byte but 0 is true.
+template <class T>
+LORRY_INLINE T element(const T* data, int64_t i) {
+  if constexpr (std::is_same_v<T, bool>) {
+    return reinterpret_cast<const uint8_t*>(data)[i] != 0;
+  } else {
+    return data[i];
+  }
+}
 
 template <class T>
 LORRY_INLINE KeyOf<T> key_of(T value) {

@@ -148,9 +148,9 @@ const uint64_t* sort_packed(const KeyRow<T>& row, int64_t n, int64_t k, uint64_t
 template <class T>
 void sort_rows(const Array& values, const Array& indices, const Array& x, int64_t k, bool descending) {
   using Key = KeyOf<T>;
-  constexpr int64_t kShort = 64, kFew = 2048, kMostCandidates = int64_t{1} << 32;
+  constexpr int64_t kShort = 64, kFew = 2048;
   const int64_t n = x.layout.rank ? x.size(x.layout.rank - 1) : 1, rows = n ? x.numel() / n : 0;
-  const bool by_comparison = n <= kShort || (k <= kFew && k <= n / 64 && n <= kMostCandidates);
+  const bool by_comparison = n <= kShort || (k <= kFew && k <= n / 64);
   const int index_bits = static_cast<int>(std::bit_width(static_cast<uint64_t>(n - 1)));
   // Rows that are fewer than the threads, and long, are sorted one after the other by all threads.
   const bool together = rows < lorry::cpu::threads() && n >= 2 * kChunk;
@@ -167,7 +167,7 @@ void sort_rows(const Array& values, const Array& indices, const Array& x, int64_
         parallel_for(k, kGrain, [&](int64_t from, int64_t until) {
           for (int64_t i = from; i < until; ++i) {
             const int64_t index = index_at(i);
-            to[i] = row.data[index];
+            to[i] = element(row.data, index);
             to_indices[i] = index;
           }
         });

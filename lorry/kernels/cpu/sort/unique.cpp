@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "lorry/device/cpu/team.h"
+#include "lorry/kernels/cpu/sort/keys.h"
 #include "lorry/kernels/sort.h"
 
 namespace lorry::kernels::cpu {
@@ -12,7 +13,8 @@ namespace {
 /// Whether a run of equal values begins at element i. All NaNs are distinct.
 template <class T>
 bool begins(const T* sorted, int64_t i) {
-  return i == 0 || static_cast<Accumulate<T>>(sorted[i]) != static_cast<Accumulate<T>>(sorted[i - 1]);
+  const auto at = [&](int64_t j) { return static_cast<Accumulate<T>>(element(sorted, j)); };
+  return i == 0 || at(i) != at(i - 1);
 }
 
 /// Chunks are independent: the first pass counts the runs that begin in each, the second writes them.
@@ -35,7 +37,7 @@ int64_t write_runs(const Array& values, const Array& inverse, const Array& count
     for (int64_t i = begin; i < end; ++i) {
       if (begins(from, i)) {
         if (counts.data && found > first) counts.as<int64_t>()[found - 1] = i - start;
-        values.as<T>()[found++] = from[i];
+        values.as<T>()[found++] = element(from, i);
         start = i;
       }
       if (inverse.data) inverse.as<int64_t>()[order.as<const int64_t>()[i]] = found - 1;
