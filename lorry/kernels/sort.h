@@ -14,14 +14,11 @@ struct SortKernels {
   void (*sort)(const Array& values, const Array& indices, const Array& x, bool descending, const Stream&) = nullptr;
   /// The first k of each row in sorted order: values and indices are contiguous [..., k].
   void (*topk)(const Array& values, const Array& indices, const Array& x, bool largest, const Stream&) = nullptr;
-  /// From a sorted row of n elements and their original positions: writes the distinct values, for every original
-  /// position the index of its value among them, and how often each occurs (inverse and counts may be absent). Returns
-  /// the number of distinct values. All NaNs are distinct.
-  int64_t (*unique)(const Array& values, const Array& inverse, const Array& counts, const Array& sorted,
-                    const Array& order, const Stream&) = nullptr;
-  /// The same from a contiguous row in any order. A backend has this or `unique`.
-  int64_t (*unique_unsorted)(const Array& values, const Array& inverse, const Array& counts, const Array& x,
-                             const Stream&) = nullptr;
+  /// From a contiguous row of n elements: writes the distinct values in ascending order, for every element the index of
+  /// its value among them, and how often each value occurs (inverse and counts may be absent). Returns the number of
+  /// distinct values. All NaNs are distinct.
+  int64_t (*unique)(const Array& values, const Array& inverse, const Array& counts, const Array& x,
+                    const Stream&) = nullptr;
 };
 
 }  // namespace lorry::kernels

@@ -14,17 +14,6 @@
 namespace lorry {
 namespace {
 
-/// SortKernels::unique of a vector. Returns the number of distinct values.
-int64_t find_distinct(const kernels::Array& values, const kernels::Array& inverse, const kernels::Array& counts,
-                      const Tensor& x) {
-  const kernels::SortKernels& kernels = *backend(x).sort;
-  const Stream stream = current_stream(x.device());
-  if (kernels.unique_unsorted != nullptr)
-    return kernels.unique_unsorted(values, inverse, counts, array(x.contiguous()), stream);
-  auto [sorted, order] = sort(x);
-  return kernels.unique(values, inverse, counts, array(sorted), array(order), stream);
-}
-
 Unique unique_elements(const Tensor& x, bool return_inverse, bool return_counts) {
   require<ShapeError>(x.numel() <= UINT32_MAX, "too many elements; got {}; expected fewer than 2^32", x);
   announce_host_read(x, waits::Wait::size);  // for the size of the results
@@ -36,7 +25,9 @@ Unique unique_elements(const Tensor& x, bool return_inverse, bool return_counts)
         if (return_inverse) out[1] = empty(x.sizes(), whole);
         if (return_counts) out[2] = empty({x.numel()}, whole);
         const auto maybe = [](const Tensor& t) { return t.defined() ? array(t) : kernels::Array{}; };
-        const int64_t found = find_distinct(array(out[0]), maybe(out[1]), maybe(out[2]), x.reshape({-1}));
+        const Tensor row = x.contiguous();
+        const int64_t found = backend(x).sort->unique(array(out[0]), maybe(out[1]), maybe(out[2]), array(row),
+                                                      current_stream(x.device()));
         out[0] = out[0].narrow(0, 0, found).clone();
         if (return_counts) out[2] = out[2].narrow(0, 0, found).clone();
         return out;

@@ -127,9 +127,6 @@ void columns(double* cells, const void* from, int64_t stride, int64_t rows, int6
   });
 }
 
-/// 16-bit floats have no loops before AVX2, which widens them.
-constexpr bool kWidens = hn::MaxLanes(hn::ScalableTag<float>()) >= 8;
-
 /// The loops over elements of other types than the compute type, and over mapped ones, where they read less than a
 /// conversion of the elements followed by a fold.
 template <Fold kFold, Map kMap>

@@ -18,6 +18,9 @@ HWY_BEFORE_NAMESPACE();
 namespace lorry::kernels::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
+/// Whether vector instructions widen 16-bit floats: from AVX2 on.
+constexpr bool kWidens = hn::MaxLanes(hn::ScalableTag<float>()) >= 8;
+
 /// Folds the lanes of a vector by halving: lane i with lane i + half. The tree is the same for every vector width.
 template <class D, class V, class F>
 HWY_INLINE hn::TFromD<D> fold_lanes(D, V v, [[maybe_unused]] F fold) {

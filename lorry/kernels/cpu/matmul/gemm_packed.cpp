@@ -34,9 +34,8 @@ constexpr int kRows = 3 * kRowStep;
 template <class T>
 constexpr int64_t kDepth = 1024 / sizeof(T);
 /// Up to so many bytes an operand is read in place: it stays in the first-level cache beside the other, or, for rows of
-/// A, which are read along their elements, in the second-level cache. More than kFewPanels panels of B read A so often
-/// that packing it costs less than its rows do, which lie in few sets of the first-level cache.
-constexpr int64_t kInPlace = int64_t{1} << 14, kRowsInPlace = int64_t{1} << 17, kFewPanels = 8;
+/// A, which are read along their elements, in the second-level cache.
+constexpr int64_t kInPlace = int64_t{1} << 14, kRowsInPlace = int64_t{1} << 17;
 
 template <class T>
 using Tag = hn::ScalableTag<T>;
@@ -202,70 +201,42 @@ HWY_INLINE void add_to(O* c, int64_t count, hn::Vec<Tag<T>> v, T beta) {
   }
 }
 
-/// Adds the sums of a register tile to C.
-template <int kM, int kV, class T, class O>
-HWY_INLINE void add_tile(const TileOperands<T, O>& x, int64_t rows, int64_t columns,
-                         const hn::Vec<Tag<T>> (&sums)[kM][kV]) {
-  const Tag<T> d;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  const auto scale = hn::Set(d, x.alpha), beta = hn::Set(d, x.beta);
-  O* c = x.c;
-  if (kCopies<O, T> && rows == kM && columns == kV * lanes) [[likely]] {  // without a branch for every vector
-    const bool adds = x.beta != T(0);
-#pragma GCC unroll 16
-    for (int i = 0; i < kM; ++i, c += x.c_row) {
-#pragma GCC unroll 2
-      for (int v = 0; v < kV; ++v) {
-        T* const to = reinterpret_cast<T*>(c) + v * lanes;
-        auto sum = hn::Mul(sums[i][v], scale);
-        if (adds) sum = multiply_add<T>(hn::LoadU(d, to), beta, sum);
-        hn::StoreU(sum, d, to);
-      }
-    }
-    return;
-  }
-#pragma GCC unroll 16
-  for (int i = 0; i < kM; ++i, c += x.c_row) {
-    if (i >= rows) break;
-#pragma GCC unroll 2
-    for (int v = 0; v < kV; ++v) add_to<T>(c + v * lanes, columns - v * lanes, hn::Mul(sums[i][v], scale), x.beta);
-  }
-}
-
 /// One register tile: C[rows, columns] = alpha * A B + beta * C, with rows <= kM and columns in kV vectors.
 template <int kM, int kV, bool kPanel, class T, class O>
 void register_tile(const TileOperands<T, O>& x, int64_t rows, int64_t columns) {
-  constexpr int64_t kAhead = 32;  // steps that take as long as C's way from memory
   const Tag<T> d;
   using V = hn::Vec<Tag<T>>;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   const T *line[kM], *a = x.a, *b = x.b;
-  for (int64_t i = 0; i < kM; ++i) line[i] = a + std::min(i, rows - 1) * x.a_row;
+  for (int64_t i = 0; i < kM; ++i) {
+    line[i] = a + std::min(i, rows - 1) * x.a_row;
+    for (int v = 0; v < kV; ++v) hwy::Prefetch(x.c + std::min(i, rows - 1) * x.c_row + v * lanes);
+  }
   V sums[kM][kV];
 #pragma GCC unroll 16
   for (int i = 0; i < kM; ++i)
 #pragma GCC unroll 2
     for (int v = 0; v < kV; ++v) sums[i][v] = hn::Zero(d);
   const int64_t a_step = kPanel ? kRows : x.a_col;
-  int64_t p = 0, at = 0;
-  for (int64_t end = std::max<int64_t>(0, x.depth - kAhead);; end = x.depth) {
-    for (; p < end; ++p, at += a_step, b += x.b_row) {
-      V right[kV];
+  for (int64_t p = 0, at = 0; p < x.depth; ++p, at += a_step, b += x.b_row) {
+    V right[kV];
 #pragma GCC unroll 2
-      for (int v = 0; v < kV; ++v) right[v] = hn::LoadU(d, b + v * lanes);
+    for (int v = 0; v < kV; ++v) right[v] = hn::LoadU(d, b + v * lanes);
 #pragma GCC unroll 16
-      for (int i = 0; i < kM; ++i) {
-        const V left = hn::Set(d, kPanel ? a[at + i] : line[i][at]);
+    for (int i = 0; i < kM; ++i) {
+      const V left = hn::Set(d, kPanel ? a[at + i] : line[i][at]);
 #pragma GCC unroll 2
-        for (int v = 0; v < kV; ++v) sums[i][v] = multiply_add<T>(left, right[v], sums[i][v]);
-      }
+      for (int v = 0; v < kV; ++v) sums[i][v] = multiply_add<T>(left, right[v], sums[i][v]);
     }
-    if (p == x.depth) break;
-    const O* c = x.c;
-    for (int64_t i = 0; i < rows; ++i, c += x.c_row)
-      for (int v = 0; v < kV; ++v) hwy::Prefetch(c + v * lanes);
   }
-  add_tile(x, rows, columns, sums);
+  const V scale = hn::Set(d, x.alpha);
+  O* c = x.c;
+#pragma GCC unroll 16
+  for (int i = 0; i < kM; ++i, c += x.c_row) {
+    if (i >= rows) break;
+#pragma GCC unroll 2
+    for (int v = 0; v < kV; ++v) add_to<T>(c + v * lanes, columns - v * lanes, hn::Mul(sums[i][v], scale), x.beta);
+  }
 }
 
 /// The tiles of `m` rows below one another. In place they are about equally high, for a low one takes as long as it has
@@ -304,8 +275,7 @@ void packed_gemm(const Gemm<S, O>& g) {
   const T alpha = static_cast<T>(g.alpha), first_beta = static_cast<T>(g.beta);
   if (g.k == 0) return scale_only(g, first_beta);
   const int64_t depth = std::min(kDepth<T>, g.k), line = depth * static_cast<int64_t>(sizeof(T));
-  const bool rows_in_place = g.a_col == 1 && g.n <= kFewPanels * kWidth;
-  const bool a_in_place = kCopies<S, T> && g.m * line <= (rows_in_place ? kRowsInPlace : kInPlace);
+  const bool a_in_place = kCopies<S, T> && g.m * line <= (g.a_col == 1 ? kRowsInPlace : kInPlace);
   const bool b_in_place = kCopies<S, T> && g.b_col == 1 && (g.m <= kRows || g.n * line <= kInPlace);
   T* const a = a_in_place ? nullptr : scratch<T>(Scratch::packed_a, (g.m + kRows - 1) / kRows * kRows * depth);
   T* const b =

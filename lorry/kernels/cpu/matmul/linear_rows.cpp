@@ -21,6 +21,7 @@
 #include "lorry/device/cpu/team.h"
 #include "lorry/kernels/cpu/common/load_store.h"
 #include "lorry/kernels/cpu/common/scratch.h"
+#include "lorry/kernels/cpu/common/vector_rows-inl.h"
 #include "lorry/kernels/cpu/matmul/linear_rows.h"
 
 #ifndef LORRY_LINEAR_ROWS_CALL
@@ -51,8 +52,6 @@ HWY_BEFORE_NAMESPACE();
 namespace lorry::kernels::cpu::HWY_NAMESPACE {
 namespace {
 
-namespace hn = hwy::HWY_NAMESPACE;
-
 template <class T>
 using Tag = hn::ScalableTag<T>;
 template <class T>
@@ -62,26 +61,6 @@ template <class T>
 constexpr int kVectors = static_cast<int>(kLanes<T> / static_cast<int64_t>(hn::MaxLanes(Tag<T>())));
 constexpr int kRows = kVectors<float> == 1 ? 4 : kVectors<float> == 2 ? 2 : 1;
 constexpr int kColumns = kVectors<float> == 1 ? 6 : kVectors<float> == 2 ? 3 : 2;
-/// Whether 16-bit floats are widened by vector instructions.
-constexpr bool kWidens = kVectors<float> <= 2;
-
-template <class D>
-HWY_INLINE hn::Vec<D> load_vector(D d, const hn::TFromD<D>* from) {
-  return hn::LoadU(d, from);
-}
-template <class D>
-HWY_INLINE hn::Vec<D> load_vector(D d, const BFloat16* from) {
-  const hn::Rebind<uint16_t, D> narrow;
-  const hn::Rebind<uint32_t, D> wide;
-  const auto bits = hn::PromoteTo(wide, hn::LoadU(narrow, reinterpret_cast<const uint16_t*>(from)));
-  return hn::BitCast(d, hn::ShiftLeft<16>(bits));
-}
-template <class D>
-HWY_INLINE hn::Vec<D> load_vector(D d, const Float16* from) {
-  const hn::Rebind<hwy::float16_t, D> narrow;
-  return hn::PromoteTo(d, hn::LoadU(narrow, reinterpret_cast<const hwy::float16_t*>(from)));
-}
-
 /// The partial sums of a tile.
 template <int kM, int kN, class T>
 struct Tile {
@@ -107,7 +86,7 @@ HWY_INLINE void add_step(Tile<kM, kN, T>& sums, const T* const (&x)[kM], const W
     const int64_t at = p + v * static_cast<int64_t>(hn::Lanes(d));
     hn::Vec<Tag<T>> w[kN];
 #pragma GCC unroll 16
-    for (int j = 0; j < kN; ++j) w[j] = load_vector(d, weight[j] + at);
+    for (int j = 0; j < kN; ++j) w[j] = load_as(d, weight[j] + at);
 #pragma GCC unroll 16
     for (int i = 0; i < kM; ++i) {
       const auto row = hn::LoadU(d, x[i] + at);
@@ -135,16 +114,6 @@ HWY_INLINE void add_rest(Tile<kM, kN, T>& sums, const T* const (&x)[kM], const W
   add_step<kM, kN, T, T>(sums, x_rows, weight_rows, 0);
 }
 
-template <class D>
-HWY_INLINE hn::TFromD<D> total(D, hn::Vec<D> v) {
-#if HWY_TARGET != HWY_SCALAR
-  if constexpr (hn::MaxLanes(D()) > 1) {
-    const hn::Half<D> half;
-    return total(half, hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v)));
-  }
-#endif
-  return hn::GetLane(v);
-}
 /// Adds the registers of an element in halves, until one is left.
 template <class T>
 HWY_INLINE hn::Vec<Tag<T>> one_register(hn::Vec<Tag<T>> (&sums)[kVectors<T>]) {
@@ -194,7 +163,8 @@ HWY_INLINE void row_totals(hn::Vec<Tag<T>> (&sums)[kN][kVectors<T>], T* to) {
   }
 #endif
 #pragma GCC unroll 16
-  for (int c = 0; c < kN; ++c) to[c] = total(Tag<T>(), one[c]);
+  for (int c = 0; c < kN; ++c)
+    to[c] = fold_lanes(Tag<T>(), one[c], [](auto, auto u, auto v) HWY_ATTR { return hn::Add(u, v); });
 }
 
 /// The elements of kM rows, or `rows` if these are fewer, from row i on, and of `columns` columns from j on.
@@ -236,11 +206,11 @@ HWY_INLINE void compute_rows(const LinearRows<S>& call, int64_t first, int64_t l
 
 /// Widens k elements of unit stride.
 template <class S, class T>
-HWY_INLINE void widen(const S* from, int64_t k, T* to) {
+HWY_INLINE void widen_row(const S* from, int64_t k, T* to) {
   const Tag<T> d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   int64_t p = 0;
-  for (; p + lanes <= k; p += lanes) hn::StoreU(load_vector(d, from + p), d, to + p);
+  for (; p + lanes <= k; p += lanes) hn::StoreU(load_as(d, from + p), d, to + p);
   for (; p < k; ++p) to[p] = static_cast<T>(from[p]);
 }
 
@@ -248,7 +218,7 @@ HWY_INLINE void widen(const S* from, int64_t k, T* to) {
 template <class S, class T>
 void take_row(const LinearRows<S>& call, const S* from, T* to) {
   if constexpr (kWidens && !std::is_same_v<S, T>) {
-    if (call.weight_column == 1) return widen(from, call.k, to);
+    if (call.weight_column == 1) return widen_row(from, call.k, to);
   }
   load(to, from, dtype_of<S>, call.weight_column, call.k);
 }

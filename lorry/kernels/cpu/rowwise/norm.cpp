@@ -110,19 +110,16 @@ int64_t norm_short(C* out, const C* x, const C* weight, const C* bias, int64_t r
   return r;
 }
 
-/// Whether rows of S are converted as they are summed: 16-bit floats where there are instructions that widen them.
-template <class S>
-constexpr bool kWidens = kNarrowType<S>&& hn::MaxLanes(hn::ScalableTag<float>()) >= 8;
-
 template <class S, class C>
 void norm_rows(S* out, C* space, const S* from, const C* weight, const C* bias, int64_t rows, int64_t n, double eps,
                C* mean, C* rstd) {
   // Not with a single lane: there is nothing to gain, and Highway's conversion to f32 then makes an infinity finite.
   const bool is_short = hn::MaxLanes(hn::ScalableTag<double>()) > 1 && n <= kShortRow;
-  const bool widens = kWidens<S> && n > kShortRow;
+  constexpr bool kConverts = kNarrowType<S> && kWidens;
+  const bool converts = kConverts && n > kShortRow;  // as it sums
   const C* x;
   if constexpr (kNarrowType<S>) {
-    if (!widens) std::transform(from, from + rows * n, space, [](S v) { return static_cast<C>(v); });
+    if (!converts) std::transform(from, from + rows * n, space, [](S v) { return static_cast<C>(v); });
     x = space;
   } else {
     x = from;
@@ -131,11 +128,11 @@ void norm_rows(S* out, C* space, const S* from, const C* weight, const C* bias, 
   if constexpr (kNarrowType<S>) store_row(out, space, done * n);
   for (int64_t r = done; r < rows; ++r) {
     double total = 0;
-    if constexpr (kWidens<S>)  // in the order of the other loop
-      if (widens)
+    if constexpr (kConverts)  // in the order of the other loop
+      if (converts)
         total = sum_map<true>(space + r * n, from + r * n, from + r * n, n, C(0),
                               [](auto, auto v, auto) HWY_ATTR { return v; });
-    if (mean && !widens) total = fold_loops<C>(Fold::sum).row(x + r * n, n);
+    if (mean && !converts) total = fold_loops<C>(Fold::sum).row(x + r * n, n);
     norm_row(out + r * n, x + r * n, total, weight, bias, n, eps, mean ? mean + r : nullptr, rstd + r);
   }
 }

@@ -12,6 +12,7 @@
 #include "lorry/kernels/cpu/common/simd.h"
 #include "lorry/kernels/cpu/sort/key_runs.h"
 #include "lorry/kernels/cpu/sort/radix.h"
+#include "lorry/kernels/cpu/sort/unique.h"
 #include "lorry/kernels/cpu/table.h"
 
 namespace lorry::kernels::cpu {
@@ -197,11 +198,16 @@ void topk(const Array& values, const Array& indices, const Array& x, bool larges
   visit(x.dtype, [&]<class T>(Type<T>) { sort_rows<T>(values, indices, x, k, largest); });
 }
 
-}  // namespace
+int64_t unique(const Array& values, const Array& inverse, const Array& counts, const Array& x, const Stream& stream) {
+  const int64_t n = x.numel();
+  const Items sorted_memory(n), order_memory(n);
+  const Layout row = Layout::contiguous({n});
+  const Array sorted{sorted_memory.data(), x.dtype, row}, order{order_memory.data(), kI64, row};
+  sort(sorted, order, {x.data, x.dtype, row}, false, stream);
+  return number_values(values, inverse, counts, sorted, order);
+}
 
-// Defined in unique.cpp.
-int64_t unique(const Array& values, const Array& inverse, const Array& counts, const Array& sorted, const Array& order,
-               const Stream&);
+}  // namespace
 
 const SortKernels& sort_kernels() {
   static constexpr SortKernels kKernels{sort, topk, unique};

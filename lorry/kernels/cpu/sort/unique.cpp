@@ -5,7 +5,7 @@
 
 #include "lorry/device/cpu/team.h"
 #include "lorry/kernels/cpu/sort/keys.h"
-#include "lorry/kernels/sort.h"
+#include "lorry/kernels/cpu/sort/unique.h"
 
 namespace lorry::kernels::cpu {
 namespace {
@@ -51,8 +51,8 @@ int64_t write_runs(const Array& values, const Array& inverse, const Array& count
 
 }  // namespace
 
-int64_t unique(const Array& values, const Array& inverse, const Array& counts, const Array& sorted, const Array& order,
-               const Stream&) {
+int64_t number_values(const Array& values, const Array& inverse, const Array& counts, const Array& sorted,
+                      const Array& order) {
   return visit(sorted.dtype, [&]<class T>(Type<T>) { return write_runs<T>(values, inverse, counts, sorted, order); });
 }
 

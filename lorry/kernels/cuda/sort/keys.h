@@ -85,21 +85,12 @@ decltype(auto) visit_key(DType dtype, F&& f) {
 }
 
 #ifdef __CUDACC__
-/// to[at] = from[i], with an element width known at run time.
-__device__ __forceinline__ void copy_element(void* to, int64_t at, const void* from, int64_t i, int width) {
-  switch (width) {
-    case 1:
-      static_cast<uint8_t*>(to)[at] = static_cast<const uint8_t*>(from)[i];
-      return;
-    case 2:
-      static_cast<uint16_t*>(to)[at] = static_cast<const uint16_t*>(from)[i];
-      return;
-    case 4:
-      static_cast<uint32_t*>(to)[at] = static_cast<const uint32_t*>(from)[i];
-      return;
-    default:
-      static_cast<uint64_t*>(to)[at] = static_cast<const uint64_t*>(from)[i];
-  }
+/// to[at] = from[i], of a dtype known at run time. Truth values are written as 0 or 1.
+__device__ __forceinline__ void copy_element(void* to, int64_t at, const void* from, int64_t i, DType dtype) {
+  visit(dtype, [&]<class T>(Type<T>) {
+    const auto bits = static_cast<const BitsOf<T>*>(from)[i];
+    static_cast<BitsOf<T>*>(to)[at] = std::is_same_v<T, bool> ? bits != 0 : bits;
+  });
 }
 #endif
 

@@ -11,7 +11,7 @@ namespace lorry::kernels::cuda {
 int64_t selection_chunk(const Chunks& round, int multiprocessors);
 
 /// Writes the positions within the row of the first k of each chunk, in the order of the items: the subset of the next
-/// round. Of equal elements, the earlier ones are chosen. A chunk may have more than kBlockItems.
+/// round. Of equal elements, the earlier ones are chosen.
 void select_chunks(const Chunks& chunks, uint32_t* chosen, Stream stream);
 
 }  // namespace lorry::kernels::cuda

@@ -46,13 +46,13 @@ __global__ void __launch_bounds__(kThreads)
 
 /// Writes the first k of every sorted row. `start` is the first element of the first row, `row` its number.
 __global__ void __launch_bounds__(kThreads)
-    write_rows(void* values, int64_t* indices, const void* x, int width, const uint32_t* positions, int64_t start,
+    write_rows(void* values, int64_t* indices, const void* x, DType dtype, const uint32_t* positions, int64_t start,
                int64_t row, int64_t rows, int64_t length, int64_t k) {
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i >= rows * k) return;
   const int64_t r = rows == 1 ? 0 : i / k, from = positions[r * length + i - r * k];
   indices[row * k + i] = from - r * length;
-  copy_element(values, row * k + i, x, start + from, width);
+  copy_element(values, row * k + i, x, start + from, dtype);
 }
 
 /// The first k of each row of x in sorted order.
@@ -66,7 +66,7 @@ struct Job {
 
 void write(const Job& job, const uint32_t* positions, int64_t row, int64_t rows, Stream stream) {
   lorry::cuda::launch(stream, {blocks(rows * job.k), kThreads}, write_rows, job.values, job.indices, job.x.data,
-                      size_of(job.x.dtype), positions, row * job.length, row, rows, job.length, job.k);
+                      job.x.dtype, positions, row * job.length, row, rows, job.length, job.k);
 }
 
 /// Sorts rows [row, row + rows) with the radix sort of the device.
@@ -88,10 +88,7 @@ void sort_long(const Job& job, int64_t row, int64_t rows, Stream stream) {
 /// Chooses in rounds until a block can sort what is left of a row. Ties keep their order in the row, because what is
 /// chosen does.
 void sort_in_rounds(const Job& job, Chunks round, Stream stream) {
-  if (round.items <= kBlockItems) {
-    round.chunk = round.items;
-    return sort_chunks(round, job.values, job.indices, stream);
-  }
+  if (round.items <= kBlockItems) return sort_rows(round, job.values, job.indices, stream);
   round.chunk = selection_chunk(round, lorry::cuda::properties(stream.device.index).multiprocessors);
   const Scratch chosen(round.rows * round.results_per_row() * 4, stream);
   select_chunks(round, chosen.as<uint32_t>(), stream);
@@ -129,7 +126,7 @@ void topk(const Array& values, const Array& indices, const Array& x, bool larges
 }  // namespace
 
 const SortKernels& sort_kernels() {
-  static constexpr SortKernels kKernels{.sort = sort, .topk = topk, .unique_unsorted = unique};
+  static constexpr SortKernels kKernels{.sort = sort, .topk = topk, .unique = unique};
   return kKernels;
 }
 

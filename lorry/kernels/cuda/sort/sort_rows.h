@@ -1,6 +1,6 @@
 #pragma once
 
-// Sorting rows, or chunks of rows, that fit a block.
+// Sorting rows that fit a block.
 
 #include "lorry/device/stream.h"
 #include "lorry/kernels/common/array.h"
@@ -10,15 +10,15 @@ namespace lorry::kernels::cuda {
 /// The maximum number of items that one block sorts.
 inline constexpr int64_t kBlockItems = 4096;
 
-/// Rows of x in chunks. One block sorts a chunk; the first k of each chunk are its results.
+/// Rows of x in chunks. The first k of each chunk are its results.
 struct Chunks {
   Array x;
   bool descending = false;
   int64_t rows = 0, length = 0;  ///< of x
-  /// [rows, items]: positions in their rows. Only these are sorted; null: all. Ties keep the order of the subset.
+  /// [rows, items]: positions in their rows. Only these count; null: all. Ties keep the order of the subset.
   const uint32_t* subset = nullptr;
   int64_t items = 0;  ///< per row
-  int64_t chunk = 0;  ///< items per chunk, at most kBlockItems; the last chunk of a row may be shorter
+  int64_t chunk = 0;  ///< items per chunk; the last chunk of a row may be shorter
   int64_t k = 0;      ///< results per chunk
 
   int64_t chunks() const { return (items + chunk - 1) / chunk; }
@@ -29,9 +29,8 @@ struct Chunks {
   }
 };
 
-/// Writes values and indices, [rows, results_per_row].
-void sort_chunks(const Chunks& chunks, void* values, int64_t* indices, Stream stream);
-/// Writes only the positions within the row: the subset of the next round.
-void sort_chunks(const Chunks& chunks, uint32_t* chosen, Stream stream);
+/// Sorts up to kBlockItems items of each row, whatever their chunks, and writes the first k: values and indices, [rows,
+/// min(k, items)]. Null: not written.
+void sort_rows(const Chunks& rows, void* values, int64_t* indices, Stream stream);
 
 }  // namespace lorry::kernels::cuda

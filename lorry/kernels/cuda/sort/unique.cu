@@ -102,7 +102,7 @@ struct Row {
   const Sorted* keys;
   const uint32_t* order;  ///< positions in x; null: elements are made from their keys
   const void* x;
-  int width;       ///< bytes of an element
+  DType dtype;
   uint64_t least;  ///< the bits of an element are (key + least) ^ sign
   uint64_t sign;
   Sorted nan;  ///< the key of NaN, if has_nan; each NaN is a distinct value
@@ -116,9 +116,9 @@ struct Row {
     return i == 0 || key != keys[i - 1] || (has_nan && key == nan);
   }
   __device__ void copy_to(void* values, int64_t rank, int64_t i) const {
-    if (order != nullptr) return copy_element(values, rank, x, order[i], width);
+    if (order != nullptr) return copy_element(values, rank, x, order[i], dtype);
     const uint64_t bits = (keys[i] + least) ^ sign;
-    copy_element(values, rank, &bits, 0, width);  // its low bytes
+    copy_element(values, rank, &bits, 0, dtype);  // its low bytes
   }
 #endif
 };
@@ -204,7 +204,7 @@ int64_t sort_and_number(const Array& values, const Array& inverse, const Array& 
   const uint64_t nan = greatest_key(x.dtype);
   const bool is_signed = visit(x.dtype, []<class T>(Type<T>) { return std::is_signed_v<T>; });
   Row<Sorted> row{.x = x.data,
-                  .width = static_cast<int>(size_of(x.dtype)),
+                  .dtype = x.dtype,
                   .least = range.least,
                   .sign = is_signed ? uint64_t{1} << (key_bits(x.dtype) - 1) : 0,
                   .nan = static_cast<Sorted>(nan - range.least),

@@ -4,7 +4,7 @@
 
 namespace lorry::kernels::cuda {
 
-/// SortKernels::unique_unsorted. unique.cu.
+/// SortKernels::unique. unique.cu.
 int64_t unique(const Array& values, const Array& inverse, const Array& counts, const Array& x, const Stream& stream);
 
 }  // namespace lorry::kernels::cuda
