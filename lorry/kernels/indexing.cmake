@@ -9,6 +9,7 @@ lorry_cuda(kernels
   cuda/indexing/put.cu
   cuda/indexing/put_add.cu
   cuda/indexing/put_few.cu
+  cuda/indexing/put_last.cu
   cuda/indexing/put_fold.cu
   cuda/indexing/repeat.cu
   cuda/indexing/take.cu)

@@ -174,6 +174,58 @@ TEST(IndexRows, many_rows_are_added_and_copied_in_order) {
       }
 }
 
+/// The source begins `shift` elements after an aligned address.
+template <class T>
+void check_long_rows(int64_t count, int64_t size, int64_t width, int64_t shift, DType dtype) {
+  using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
+  SCOPED_TRACE(fmt::format("{} of {} x {} {}, {} off", count, size, width, name(dtype), shift));
+  const Tensor x = randn({size, width}).to(dtype),
+               source = randn({count * width + shift}).to(dtype).narrow(0, shift, count * width).view({count, width}),
+               index = randint(-size, size, {count});
+  std::vector<T> copied = x.to_vector<T>(), added = copied;
+  const std::vector<T> from = source.to_vector<T>();
+  const std::vector<int64_t> at = index.to_vector<int64_t>();
+  for (size_t i = 0; i < from.size(); ++i) {
+    const auto w = static_cast<size_t>(width);
+    const int64_t row = at[i / w] + (at[i / w] < 0 ? size : 0);
+    const size_t to = static_cast<size_t>(row) * w + i % w;
+    copied[to] = from[i];
+    added[to] = static_cast<T>(static_cast<Wide>(added[to]) + static_cast<Wide>(from[i]));
+  }
+  const auto same = [](const Tensor& got, const std::vector<T>& want) {
+    const std::vector<T> elements = got.to_vector<T>();
+    for (size_t i = 0; i < want.size(); ++i) ASSERT_EQ(static_cast<Wide>(elements[i]), static_cast<Wide>(want[i])) << i;
+  };
+  same(x.clone().index_put_({index}, source), copied);
+  same(x.clone().index_put_({index}, source, true), added);
+}
+
+TEST(IndexRows, long_rows_are_added_and_copied_in_order) {
+  manual_seed(7);
+  for (const int64_t count : {2, 33, 700})
+    for (const int64_t size : {1, 50, 3000})
+      for (const int64_t width : {73, 74, 296, 768, 1100})
+        for (const int64_t shift : {0, 1, 4}) {
+          if (count * width > 100'000 && (shift != 0 || size == 1)) continue;
+          check_long_rows<float>(count, size, width, shift, kF32);
+          if (shift == 0 || width == 768) check_long_rows<BFloat16>(count, size, width, 2 * shift, kBF16);
+        }
+  check_long_rows<double>(100, 40, 256, 0, kF64);
+}
+
+TEST(IndexRows, long_rows_below_other_dimensions_are_copied_in_order) {
+  manual_seed(8);
+  const Tensor x = randn({3, 40, 5, 64}), source = randn({3, 90, 5, 64}), index = randint(40, {90});
+  const Tensor got = x.index_copy(1, index, source);
+  Tensor want = x.clone();
+  const std::vector<int64_t> at = index.to_vector<int64_t>();
+  for (int64_t i = 0; i < 90; ++i) want.select(1, at[static_cast<size_t>(i)]).copy_(source.select(1, i));
+  EXPECT_EQ(got.to_vector<float>(), want.to_vector<float>());
+  // The orders inside the rows: dimension 1 of a transposed target.
+  const Tensor turned = x.transpose(1, 3).index_copy(3, index, source.transpose(1, 3));
+  EXPECT_EQ(turned.transpose(1, 3).to_vector<float>(), want.to_vector<float>());
+}
+
 TEST(Gather, wrong_arguments_are_refused_and_nothing_is_written) {
   const Tensor x = zeros({3, 4});
   EXPECT_THROW_IN_TIME(x.gather(0, tensor({{-1}})), IndexError);

@@ -374,6 +374,43 @@ TEST(PointwiseValues, a_cube_is_within_a_unit_in_the_last_place) {
   }
 }
 
+TEST(PointwiseValues, a_power_is_within_two_units_in_the_last_place) {
+  SCOPED_TRACE(fmt::format("seed {}", kSeed));
+  std::mt19937_64 random(kSeed);
+  const auto uniform = [&](double low, double high) {
+    return std::uniform_real_distribution<double>(low, high)(random);
+  };
+  std::vector<float> bases, exponents;
+  const auto add = [&](double x, double y) {
+    bases.push_back(static_cast<float>(x));
+    exponents.push_back(static_cast<float>(y));
+  };
+  for (const float x : {0.0f, -0.0f, 1.0f, -1.0f, 0.5f, 2.0f, -2.5f, 1e-40f, 1.1754944e-38f, 3.4028235e38f, INFINITY,
+                        -INFINITY, NAN, std::sqrt(0.5f), std::sqrt(2.0f), std::nextafter(1.0f, 0.0f)})
+    for (const float y : {0.0f, -0.0f, 1.0f, -1.0f, 0.5f, -0.3f, 3.0f, 4.0f, -5.0f, 1e-40f, 125.0f, -150.0f, 1e30f,
+                          INFINITY, -INFINITY, NAN})
+      add(x, y);
+  for (int i = 0; i < 100'000; ++i) {
+    const float x = static_cast<float>(std::exp2(uniform(-1, 1)));
+    add(x, uniform(-150, 129) / std::log2(static_cast<double>(x)));  // results of every size
+    add(std::exp2(uniform(-149, 128)), uniform(-3, 3));
+    add(i % 200 * 0.25, i % 9 - 4);
+  }
+  const std::vector<float> got = pow(from_data(bases), from_data(exponents)).to_vector<float>();
+  for (size_t i = 0; i < got.size(); ++i) {
+    const Real want = std::pow(Real(bases[i]), Real(exponents[i]));
+    SCOPED_TRACE(fmt::format("{:a} to {:a}", bases[i], exponents[i]));
+    ASSERT_EQ(std::isnan(got[i]), std::isnan(want));
+    if (std::isnan(want)) continue;
+    ASSERT_EQ(std::signbit(got[i]), std::signbit(want));
+    if (std::fabs(want) > Real(std::numeric_limits<float>::max())) {
+      ASSERT_GE(std::fabs(got[i]), 0x1.fffffcp127f);
+    } else {
+      ASSERT_LE(std::fabs(got[i] - want), 2 * ulp(want, kF32)) << got[i];
+    }
+  }
+}
+
 TEST(PointwiseValues, erf_of_f64_is_within_a_unit_and_a_half_in_the_last_place) {
   SCOPED_TRACE(fmt::format("seed {}", kSeed));
   std::mt19937_64 random(kSeed);

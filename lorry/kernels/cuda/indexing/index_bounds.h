@@ -31,15 +31,17 @@ struct IndexBounds {
   void addresses(auto& visit) const { visit(); }
 
 #ifdef __CUDACC__
-  /// Returns an index in [0, size); for an invalid index, reports it and returns -1.
-  __device__ __forceinline__ int64_t operator()(int64_t index) const {
+  /// Returns an index in [0, size), or -1 for an invalid index.
+  __device__ __forceinline__ int64_t find(int64_t index) const {
     if (static_cast<uint64_t>(index) < static_cast<uint64_t>(size)) return index;
-    if (index < 0) {
-      if (negative == Negative::skipped) return -1;
-      if (negative == Negative::wraps && index >= -size) return index + size;
-    }
-    report_outside(site, index, negative == Negative::wraps ? -size : 0, size);
-    return -1;
+    return negative == Negative::wraps && index < 0 && index >= -size ? index + size : -1;
+  }
+  /// The same; reports an invalid index.
+  __device__ __forceinline__ int64_t operator()(int64_t index) const {
+    const int64_t position = find(index);
+    if (position < 0 && !(index < 0 && negative == Negative::skipped))
+      report_outside(site, index, negative == Negative::wraps ? -size : 0, size);
+    return position;
   }
 #endif
 };

@@ -11,8 +11,8 @@
 //   others   orders are sorted by key (stably). The first order of each key combines all orders of that key in
 //            sequence, rounding like the CPU: no atomics, and the same bits for any grid.
 //
-// A few orders are compared with each other instead (put_few.cu). Many short lines along one dimension need no keys
-// (put_lines.h).
+// A few orders are compared with each other instead (put_few.cu; put_last.cu). Many short lines along one dimension need
+// no keys (put_lines.h).
 //
 // If no bound dimension has more than one coordinate, no two orders have the same key, and nothing is sorted.
 
@@ -208,6 +208,7 @@ bool table_pays(const PutPlan& p) { return p.nowhere <= std::max<int64_t>(int64_
 /// put_all for few orders: one launch instead of those of a sort or a table.
 void put_few(const PutArgs& args, const PutPlan& p, Stream stream) {
   if (args.combine == Combine::assign) {
+    if (put_last(args, p, stream)) return;
     const Scratch wins(p.count, stream);
     find_few_winners(args, p, wins.as<uint8_t>(), stream);
     return move(args, p, wins.as<uint8_t>(), 0, p.count, stream);

@@ -36,9 +36,18 @@ struct OrderKeys {
 
 #ifdef __CUDACC__
   __device__ __forceinline__ Key operator()(Index order) const {
+    return find(order, [&](int64_t i) { return positions(i); });
+  }
+  /// Does not report an invalid index: without that call, several can be computed at the same time.
+  __device__ __forceinline__ Key quiet(Index order) const {
+    return find(order, [&](int64_t i) { return positions.find(i); });
+  }
+
+ private:
+  __device__ __forceinline__ Key find(Index order, auto&& position_of) const {
     Index at[3];
     offsets(order, at);
-    const int64_t position = positions(index[at[2]]);
+    const int64_t position = position_of(index[at[2]]);
     return position < 0 ? nowhere : static_cast<Key>(at[0] + position * key_step);
   }
 #endif
@@ -62,6 +71,9 @@ struct PutLines {
 inline bool narrow(const PutPlan& p) {
   return p.nowhere <= INT32_MAX && fits_narrow(p.orders) && fits_narrow(p.columns);
 }
+
+/// Assigns the last of a few orders with one launch, if they are long rows; else returns false. Defined in put_last.cu.
+bool put_last(const PutArgs& args, const PutPlan& p, Stream stream);
 
 /// Whether comparing all orders with each other takes less time than sorting. Defined in put_few.cu.
 bool few(const PutPlan& p);

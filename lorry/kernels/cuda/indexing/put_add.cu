@@ -1,5 +1,5 @@
 // Adds all elements that are written to the same address, in order (put_orders.h). With many columns, a warp takes a
-// head and up to 128 columns: each lane loads the key, number and offset of one order, and all of them are broadcast.
+// head and up to 256 columns: each lane loads the key and number of one order, and the offsets are broadcast.
 // With few columns, each lane takes a head; a key with more than a few orders is loaded by the whole warp. Bytes moved:
 // the source once, the targets of heads twice, 8 or 12 per order for its key.
 
@@ -20,6 +20,7 @@ using Sum = std::conditional_t<
 template <class T, bool kRoundsOnce = false>
 struct Adding {
   using Value = Sum<T>;
+  static constexpr bool kReadsAtEnd = kRoundsOnce;  ///< whether `end` reads the element
 
   __device__ __forceinline__ static Value read(const Stored<T>* from) {
     if constexpr (std::is_same_v<T, bool>) {
@@ -52,59 +53,88 @@ struct Adding {
   }
 };
 
-/// A warp has 32 columns, kAcross times.
-constexpr int kAcross = 4;
+/// A lane has kAcross<kWide> times kWide neighbouring columns, which it loads at once.
+template <int kWide>
+inline constexpr int kAcross = kWide == 1 ? 4 : 8 / kWide;
 constexpr int kDeep = 4;
 
 /// Operands of `columns`: target, source. blockIdx.x selects the head, blockIdx.y the columns.
-template <class T, class Rule, class Key, class Index>
+template <class T, class Rule, int kWide, class Key, class Index>
 __global__ void __launch_bounds__(kThreads)
     add_columns(Stored<T>* target, const Stored<T>* source, Orders<Key, Index> orders, int64_t address_step,
                 Index column_count, StridedIndexer<2, Index> columns) {
+  constexpr int kTimes = kAcross<kWide>, kStep = 32 * kTimes * kWide;
+  using Columns = Run<Stored<T>, kWide>;
   const uint32_t lane = threadIdx.x % 32, i = blockIdx.x * kWarps + threadIdx.x / 32;
-  if (!orders.head(i)) return;  // uniform over the warp
-  const Key key = orders.keys[i];
-  for (Index base = static_cast<Index>(blockIdx.y) * (32 * kAcross); base < column_count;
-       base += static_cast<Index>(gridDim.y) * (32 * kAcross)) {
-    Stored<T>* to[kAcross];
-    const Stored<T>* from[kAcross];
-    Sum<T> sum[kAcross] = {};
+  if (i >= orders.count) return;  // uniform over the warp
+  // The keys and numbers of this order and of the next 31, and the key before them.
+  const auto key_at = [&](uint32_t at) { return at < orders.count ? orders.keys[at] : orders.nowhere; };
+  const auto number_at = [&](uint32_t at) { return at < orders.count ? orders.numbers[at] : 0; };
+  const Key first_key = key_at(i + lane), before = i > 0 ? orders.keys[i - 1] : orders.nowhere;
+  const uint32_t first_number = number_at(i + lane);
+  const Key key = __shfl_sync(kAll, first_key, 0);
+  if (key == orders.nowhere || key == before) return;  // not a head
+  for (Index base = static_cast<Index>(blockIdx.y) * kStep; base < column_count;
+       base += static_cast<Index>(gridDim.y) * kStep) {
+    Stored<T>* to[kTimes];
+    const Stored<T>* from[kTimes];
+    Sum<T> sum[kTimes][kWide] = {};
 #pragma unroll
-    for (int v = 0; v < kAcross; ++v) {
-      const Index column = base + 32 * v + lane;
+    for (int v = 0; v < kTimes; ++v) {
+      const Index column = base + (32 * v + lane) * kWide;
       to[v] = nullptr;
       if (column >= column_count) continue;
       Index at[2];
       columns(column, at);
       to[v] = target + static_cast<int64_t>(key) * address_step + at[0];
       from[v] = source + at[1];
-      sum[v] = Rule::begin(to[v]);
+      const Columns old = load_run<Stored<T>, kWide>(to[v]);
+#pragma unroll
+      for (int w = 0; w < kWide; ++w) sum[v][w] = Rule::begin(&old.at[w]);
     }
     for (uint32_t start = i;; start += 32) {
-      const bool mine = start + lane < orders.count && orders.keys[start + lane] == key;
-      const Index offset = mine ? orders.source(start + lane) : 0;
+      const bool mine = (start == i ? first_key : key_at(start + lane)) == key;
+      const Index offset = mine ? orders.source(start == i ? first_number : number_at(start + lane)) : 0;
       const int length = __popc(__ballot_sync(kAll, mine));  // equal keys are adjacent
       for (int k = 0; k < length; k += kDeep) {
-        Sum<T> come[kDeep][kAcross];
+        Columns come[kDeep][kTimes];
 #pragma unroll
         for (int u = 0; u < kDeep; ++u) {
           const Index row = __shfl_sync(kAll, offset, k + u);  // k + u stays below 32
 #pragma unroll
-          for (int v = 0; v < kAcross; ++v)
-            if (k + u < length && to[v] != nullptr) come[u][v] = Rule::read(from[v] + row);
+          for (int v = 0; v < kTimes; ++v)
+            if (k + u < length && to[v] != nullptr) come[u][v] = load_run<Stored<T>, kWide>(from[v] + row);
         }
 #pragma unroll
         for (int u = 0; u < kDeep; ++u)
 #pragma unroll
-          for (int v = 0; v < kAcross; ++v)
-            if (k + u < length && to[v] != nullptr) Rule::combine(sum[v], come[u][v]);
+          for (int v = 0; v < kTimes; ++v)
+#pragma unroll
+            for (int w = 0; w < kWide; ++w)
+              if (k + u < length && to[v] != nullptr) Rule::combine(sum[v][w], Rule::read(&come[u][v].at[w]));
       }
       if (length < 32) break;
     }
 #pragma unroll
-    for (int v = 0; v < kAcross; ++v)
-      if (to[v] != nullptr) Rule::end(sum[v], to[v]);
+    for (int v = 0; v < kTimes; ++v) {
+      if (to[v] == nullptr) continue;
+      Columns sums;
+      if constexpr (Rule::kReadsAtEnd) sums = load_run<Stored<T>, kWide>(to[v]);
+#pragma unroll
+      for (int w = 0; w < kWide; ++w) Rule::end(sum[v][w], &sums.at[w]);
+      store_run(to[v], sums);
+    }
   }
+}
+
+/// Whether a lane can access 16 bytes of columns at once: they are contiguous, and every address is a multiple.
+template <class T>
+bool aligned_columns(const PutArgs& args, const PutPlan& p) {
+  const Iteration &columns = p.columns, &orders = p.orders;
+  if (columns.rank != 1 || columns.strides[0][0] != 1 || columns.strides[1][0] != 1) return false;
+  int64_t all = columns.sizes[0] | (p.key_step * p.address_step);
+  for (int d = 0; d < orders.rank; ++d) all |= (orders.strides[0][d] * p.address_step) | orders.strides[1][d];
+  return all % kRun<Stored<T>> == 0 && aligned16(args.target.data) && aligned16(args.source.data);
 }
 
 /// With fewer columns, each lane processes its columns one by one.
@@ -126,11 +156,17 @@ template <class T, class Rule, class Key, class Index>
 void add_by(const PutArgs& args, const PutPlan& p, const Orders<Key, Index>& orders, int64_t count, Stream stream) {
   const int64_t width = p.columns.numel();
   if (width < kMany) return launch_elements<T>(args, p, orders, Rule{}, stream);
-  const dim3 grid(static_cast<unsigned>((count + kWarps - 1) / kWarps),
-                  static_cast<unsigned>(std::min<int64_t>((width + 32 * kAcross - 1) / (32 * kAcross), 65535)));
-  lorry::cuda::launch(stream, {grid, kThreads}, add_columns<T, Rule, Key, Index>, args.target.as<Stored<T>>(),
-                      args.source.as<const Stored<T>>(), orders, p.address_step, static_cast<Index>(width),
-                      StridedIndexer<2, Index>(p.columns));
+  const auto launch = [&]<int kWide>() {
+    constexpr int64_t kStep = 32 * kAcross<kWide> * kWide;
+    const dim3 grid(static_cast<unsigned>((count + kWarps - 1) / kWarps),
+                    static_cast<unsigned>(std::min<int64_t>((width + kStep - 1) / kStep, 65535)));
+    lorry::cuda::launch(stream, {grid, kThreads}, add_columns<T, Rule, kWide, Key, Index>, args.target.as<Stored<T>>(),
+                        args.source.as<const Stored<T>>(), orders, p.address_step, static_cast<Index>(width),
+                        StridedIndexer<2, Index>(p.columns));
+  };
+  if constexpr (kFloatingType<T> && sizeof(T) > 1 && sizeof(Key) == 4)
+    if (aligned_columns<T>(args, p)) return launch.template operator()<kRun<T>>();
+  launch.template operator()<1>();
 }
 
 template <class Key, class Index>

@@ -32,8 +32,9 @@ __global__ void __launch_bounds__(kThreads)
   __shared__ uint32_t results[32];
   uint32_t* const tagged = reinterpret_cast<uint32_t*>(fours);
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, padded = (count + 3) / 4 * 4;
-#pragma unroll 4
-  for (uint32_t i = threadIdx.x; i < padded; i += kThreads) tagged[i] = i < count ? keys(i) << kNumberBits | i : kLast;
+#pragma unroll 8
+  for (uint32_t i = threadIdx.x; i < padded; i += kThreads)
+    tagged[i] = i < count ? keys.quiet(i) << kNumberBits | i : kLast;
   if (warp == 0) results[lane] = kSorts ? 0 : ~0u;
   __syncthreads();
 
@@ -59,7 +60,7 @@ __global__ void __launch_bounds__(kThreads)
   }
   __syncthreads();
   if (warp != 0 || i >= count) return;
-  const uint32_t key = mine >> kNumberBits;
+  const uint32_t key = keys(i);
   if constexpr (kSorts) {
     out.keys[results[lane]] = key;
     out.numbers[results[lane]] = i;

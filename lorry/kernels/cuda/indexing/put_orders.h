@@ -30,9 +30,10 @@ struct Orders {
   __device__ bool head(uint32_t i) const {
     return i < count && keys[i] != nowhere && (i == 0 || keys[i - 1] != keys[i]);
   }
-  __device__ Index source(uint32_t i) const {
+  /// The offset in the source of the order with this number.
+  __device__ Index source(uint32_t number) const {
     Index at[1];
-    offsets(static_cast<Index>(first + numbers[i]), at);
+    offsets(static_cast<Index>(first + number), at);
     return at[0];
   }
 };
@@ -63,7 +64,7 @@ __global__ void __launch_bounds__(kThreads)
   if (head) {
     carried = rule.begin(to);
     do {
-      rule.combine(carried, rule.read(source + orders.source(next)));
+      rule.combine(carried, rule.read(source + orders.source(orders.numbers[next])));
       ++next;
       more = next < orders.count && orders.keys[next] == key;
     } while (more && next - i < kAlone);
@@ -80,7 +81,7 @@ __global__ void __launch_bounds__(kThreads)
       for (int g = 0; g < kGroups; ++g) {
         const uint32_t at = start + 32 * g + lane;
         mine[g] = at < orders.count && orders.keys[at] == wanted;
-        come[g] = mine[g] ? rule.read(source + orders.source(at)) : Value{};
+        come[g] = mine[g] ? rule.read(source + orders.source(orders.numbers[at])) : Value{};
       }
 #pragma unroll
       for (int g = 0; g < kGroups; ++g) {

@@ -32,7 +32,9 @@ __device__ __noinline__ C evaluate_called(X... x) {
 
 // ---- short ways -----------------------------------------------------------------------------------------------------
 
-// Some formulas have a short way for frequent operands. It is inlined, and all others are left to a call.
+// Some formulas have a short way for frequent operands. It is inlined, and all others are left to a call. It computes
+// several elements without a branch between them, so that their steps overlap; the result of an element does not depend
+// on the others.
 
 template <class Formula, class C>
 inline constexpr bool kShortWay = std::is_same_v<C, float> &&
@@ -48,39 +50,162 @@ __device__ __forceinline__ bool floor_quotient(float x, float y, float& result) 
   if ((rest != 0) & ((rest < 0) != (y < 0))) result -= 1;
   return (std::fabs(quotient) < 0x1p22f) & (std::fabs(y) < INFINITY);
 }
-/// Returns false if these operands have no short way.
-template <class Formula, class C, int kArity>
-__device__ __forceinline__ bool evaluate_shortly(const C (&x)[kArity], C& result) {
-  if constexpr (std::is_same_v<Formula, formula::FloorDivide>) {
-    return floor_quotient(x[0], x[1], result);
-  } else if constexpr (std::is_same_v<Formula, formula::Pow>) {
-    if (x[1] != 3) return false;
-    const double base = x[0];  // in f64, the first product is exact and the second has digits to spare
-    result = static_cast<C>(base * base * base);
-  } else {
-    if (x[1] != 1) return false;
-    result = evaluate<Formula, C>(x[0], C(1), x[2]);  // compiled without the product and the quotient by 1
-  }
-  return true;
+
+/// x^3. In f64, the first product is exact and the second has digits to spare.
+__device__ __forceinline__ float cube(float x) {
+  const double base = x;
+  return static_cast<float>(base * base * base);
 }
 
-/// narrow: the result will be rounded to a narrow float. Contiguous and strided kernels decide it in the same way, so
-/// results do not depend on strides.
-template <class Formula, class C, int kArity>
-__device__ __forceinline__ C compute(const C (&x)[kArity], bool narrow) {
-  return [&]<int... k>(std::integer_sequence<int, k...>) {
-    if constexpr (formula::kFastMath<Formula> && std::is_same_v<C, float>)
-      if (narrow) return Formula()(FastMath(x[k])...).value;
-    if constexpr (kShortWay<Formula, C>) {
-      C result;
-      return evaluate_shortly<Formula>(x, result) ? result : evaluate_called<Formula, C>(x[k]...);
-    } else if constexpr (formula::kLong<Formula, C>) {
-      return evaluate_called<Formula, C>(x[k]...);
-    } else {
-      return evaluate<Formula, C>(x[k]...);
+/// log2 x of a positive normal x. With x = 2^e m and s = (m - 1) / (m + 1), it is
+/// e + 2 / ln 2 (s + s^3 / 3 + s^5 / 5 + ...), in two f32, a high and a low one.
+struct Logarithm {
+  float e, s, s_low, square, cube, high, low;
+
+  __device__ __forceinline__ void find(uint32_t bits) {
+    constexpr double kTwoByLn2 = 2.885390081777926815;
+    constexpr float kFirst = static_cast<float>(kTwoByLn2), kFirstLow = static_cast<float>(kTwoByLn2 - kFirst);
+    constexpr uint32_t kRootOfHalf = 0x3f3504f3;
+    const int32_t exponent = static_cast<int32_t>(bits - kRootOfHalf) >> 23;
+    e = static_cast<float>(exponent);
+    const float m = __uint_as_float(bits - (static_cast<uint32_t>(exponent) << 23));
+    const float above = m - 1, divisor = m + 1, divisor_low = m - (divisor - 1);
+    float reciprocal;
+    asm("rcp.approx.f32 %0, %1;" : "=f"(reciprocal) : "f"(divisor));
+    s = above * reciprocal;
+    s_low = std::fma(-s, divisor_low, std::fma(-s, divisor, above)) * reciprocal;
+    square = s * s;
+    cube = square * s;
+    high = kFirst * s;
+    low = std::fma(kFirst, s_low, std::fma(kFirstLow, s, std::fma(kFirst, s, -high)));
+  }
+  /// Adds what was rounded off s^3: up to 2^-29 of the logarithm.
+  __device__ __forceinline__ void add_rest_of_cube() {
+    const float square_low = std::fma(s + s, s_low, std::fma(s, s, -square));
+    const float cube_low = square_low * s + std::fma(square, s_low, std::fma(square, s, -cube));
+    low = std::fma(cube_low, kThird, low);
+  }
+  /// 2^(y log2 x). Returns false if that is not well inside the range of f32.
+  __device__ __forceinline__ bool power(float y, float& result) {
+    constexpr float kFifth = 0.57707978f, kSeventh = 0.411900677f, kNinth = 0.336602261f;
+    const float series = std::fma(square, std::fma(square, std::fma(square, kNinth, kSeventh), kFifth), kThird);
+    low = std::fma(cube, series, low);
+    const float sum = e + high, sum_low = (high - (sum - e)) + low;
+    const float log = sum + sum_low, log_low = sum_low - (log - sum);
+    const float power = y * log, power_low = std::fma(y, log_low, std::fma(y, log, -power));
+    const float shifted = power + 0x1.8p23f;  // its lowest bits are those of the nearest whole number
+    const float r = (power - (shifted - 0x1.8p23f)) + power_low;
+    // 2^r for |r| <= 1/2
+    float two = std::fma(r, 0.000154035138f, 0.00133918843f);
+    two = std::fma(r, two, 0.00961824189f);
+    two = std::fma(r, two, 0.0555035527f);
+    two = std::fma(r, two, 0.240226497f);
+    two = std::fma(r, two, 0.693147188f);
+    two = std::fma(r, two, 1.0f);
+    result = __uint_as_float(__float_as_uint(two) + (__float_as_uint(shifted) << 23));
+    return std::fabs(power) < 125;
+  }
+
+ private:
+  static constexpr float kThird = 0.961796692f;
+};
+
+/// x^y for positive normal x and results well inside the range of f32, within 1.8 ulp (pow of the CUDA library: 4); a
+/// cube is rounded once. Results for narrow floats, and exponents up to 4, do not need the rest of s^3.
+template <int N>
+__device__ __forceinline__ void usual_powers(const float (&x)[N][2], bool narrow, float (&result)[N], bool (&done)[N]) {
+  constexpr uint32_t kSmallestNormal = 0x00800000, kNormals = 0x7f000000;
+  bool cubes = true, precise = false;
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    cubes = cubes && x[i][1] == 3;
+    precise = precise || std::fabs(x[i][1]) > 4;
+  }
+  if (cubes) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) result[i] = cube(x[i][0]), done[i] = true;
+    return;
+  }
+  Logarithm logs[N];
+#pragma unroll
+  for (int i = 0; i < N; ++i) logs[i].find(__float_as_uint(x[i][0]));
+  if (precise && !narrow) {
+#pragma unroll
+    for (int i = 0; i < N; ++i)
+      if (std::fabs(x[i][1]) > 4) logs[i].add_rest_of_cube();
+  }
+#pragma unroll
+  for (int i = 0; i < N; ++i)
+    done[i] =
+        logs[i].power(x[i][1], result[i]) & (__float_as_uint(x[i][0]) - kSmallestNormal < kNormals) & (x[i][1] != 3);
+}
+
+/// Computes the elements that have a short way, and notes which.
+template <class Formula, int N, int kArity>
+__device__ __forceinline__ void evaluate_shortly(const float (&x)[N][kArity], bool narrow, float (&result)[N],
+                                                 bool (&done)[N]) {
+  if constexpr (std::is_same_v<Formula, formula::Pow>) {
+    usual_powers(x, narrow, result, done);
+  } else {
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      if constexpr (std::is_same_v<Formula, formula::FloorDivide>) {
+        done[i] = floor_quotient(x[i][0], x[i][1], result[i]);
+      } else {
+        result[i] = evaluate<Formula, float>(x[i][0], 1.0f, x[i][2]);  // without the product and the quotient by 1
+        done[i] = x[i][1] == 1;
+      }
     }
   }
-  (std::make_integer_sequence<int, kArity>());
+}
+/// All others.
+template <class Formula, class... X>
+__device__ __noinline__ float evaluate_others(X... x) {
+  if constexpr (std::is_same_v<Formula, formula::Pow>) {
+    const float operands[] = {x...};
+    if (operands[1] == 3) return cube(operands[0]);
+  }
+  return evaluate<Formula, float>(x...);
+}
+
+/// Computes N elements. narrow: the results will be rounded to a narrow float. Contiguous and strided kernels decide it
+/// in the same way, so results do not depend on strides.
+template <class Formula, class C, int N, int kArity>
+__device__ __forceinline__ void compute(const C (&x)[N][kArity], bool narrow, C (&result)[N]) {
+  const auto others = [&]<int... k>(std::integer_sequence<int, k...>, [[maybe_unused]] const bool* done) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      if constexpr (formula::kFastMath<Formula> && std::is_same_v<C, float>) {
+        if (narrow) {
+          result[i] = Formula()(FastMath(x[i][k])...).value;
+          continue;
+        }
+      }
+      if constexpr (kShortWay<Formula, C>) {
+        if (!done[i]) result[i] = evaluate_others<Formula>(x[i][k]...);
+      } else if constexpr (formula::kLong<Formula, C>) {
+        result[i] = evaluate_called<Formula, C>(x[i][k]...);
+      } else {
+        result[i] = evaluate<Formula, C>(x[i][k]...);
+      }
+    }
+  };
+  if constexpr (kShortWay<Formula, C>) {
+    bool done[N];
+    evaluate_shortly<Formula>(x, narrow, result, done);
+    others(std::make_integer_sequence<int, kArity>(), done);
+  } else {
+    others(std::make_integer_sequence<int, kArity>(), nullptr);
+  }
+}
+/// Computes one element.
+template <class Formula, class C, int kArity>
+__device__ __forceinline__ C compute(const C (&x)[kArity], bool narrow) {
+  C operands[1][kArity], result[1];
+#pragma unroll
+  for (int k = 0; k < kArity; ++k) operands[0][k] = x[k];
+  compute<Formula>(operands, narrow, result);
+  return result[0];
 }
 
 }  // namespace lorry::kernels::cuda

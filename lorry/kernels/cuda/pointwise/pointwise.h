@@ -72,7 +72,7 @@ inline constexpr uint32_t kStridedTile = kPointwiseBlock* kLanes<C>* strided_gro
 
 /// The compute type of a stored type.
 template <class T>
-using ComputeOf = std::conditional_t<std::is_same_v<T, bool>, int64_t, Accumulate<T>>;
+using ComputeOf = std::conditional_t<std::is_integral_v<T>, int64_t, Accumulate<T>>;
 
 /// A row's kernels with their argument types erased: by stored type (null if there is none), and by compute type.
 struct PointwiseRowKernels {

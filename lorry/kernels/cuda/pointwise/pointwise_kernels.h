@@ -40,6 +40,7 @@ static __global__ void __launch_bounds__(kPointwiseBlock, kContiguousBlocks<T, k
   // 16-bit elements are widened and narrowed in pairs.
   constexpr int kPair = kHalf<T> ? 2 : 1, kWords = kLength / kPair;
   using Word = std::conditional_t<kHalf<T>, uint32_t, BitsOf<T>>;
+  constexpr int kBatch = kShortWay<Formula, C> ? 4 : kPair;  // elements that are computed together
   // Whether a number is repeated like elements, so that no element asks what its operands are.
   constexpr bool kRepeats = std::is_same_v<T, C> && !kChoice;
   Run<Word, kWords> x[kArity][kRuns];
@@ -70,25 +71,32 @@ static __global__ void __launch_bounds__(kPointwiseBlock, kContiguousBlocks<T, k
     Run<Stored<Out>, kLength> result;
     Run<uint32_t, 4> packed;
 #pragma unroll
-    for (int i = 0; i < kLength; i += kPair) {
-      C values[kPair][kArity];
+    for (int i = 0; i < kLength; i += kBatch) {
+      C values[kBatch][kArity], results[kBatch];
 #pragma unroll
-      for (int k = 0; k < kArity; ++k) {
-        if (!kRepeats && call.in[k] == nullptr) {
-          for (auto& of_one : values) of_one[k] = call.numbers[k];
-        } else if (kChoice && k == 0) {
-          for (int p = 0; p < kPair; ++p) values[p][k] = cast<C, bool>(conditions[u].at[i + p]);
-        } else if constexpr (kHalf<T>) {
-          const float2 pair = widen_pair<T>(x[k][u].at[i / 2]);
-          values[0][k] = pair.x, values[1][k] = pair.y;
-        } else {
-          values[0][k] = cast<C, T>(std::bit_cast<Stored<T>>(x[k][u].at[i]));
+      for (int j = 0; j < kBatch; j += kPair) {
+#pragma unroll
+        for (int k = 0; k < kArity; ++k) {
+          if (!kRepeats && call.in[k] == nullptr) {
+            for (int p = 0; p < kPair; ++p) values[j + p][k] = call.numbers[k];
+          } else if (kChoice && k == 0) {
+            for (int p = 0; p < kPair; ++p) values[j + p][k] = cast<C, bool>(conditions[u].at[i + j + p]);
+          } else if constexpr (kHalf<T>) {
+            const float2 pair = widen_pair<T>(x[k][u].at[(i + j) / 2]);
+            values[j][k] = pair.x, values[j + 1][k] = pair.y;
+          } else {
+            values[j][k] = cast<C, T>(std::bit_cast<Stored<T>>(x[k][u].at[i + j]));
+          }
         }
       }
-      if constexpr (kPacked)
-        packed.at[i / 2] = narrow_pair<T>(compute<Formula>(values[0], true), compute<Formula>(values[1], true));
-      else
-        for (int p = 0; p < kPair; ++p) result.at[i + p] = cast<Out, C>(compute<Formula>(values[p], false));
+      compute<Formula>(values, kPacked, results);
+#pragma unroll
+      for (int j = 0; j < kBatch; j += kPair) {
+        if constexpr (kPacked)
+          packed.at[(i + j) / 2] = narrow_pair<T>(results[j], results[j + 1]);
+        else
+          for (int p = 0; p < kPair; ++p) result.at[i + j + p] = cast<Out, C>(results[j + p]);
+      }
     }
     if constexpr (kPacked)
       store_run(static_cast<uint32_t*>(call.out) + run * 4, packed);

@@ -30,6 +30,7 @@ void put(PointwiseRowKernels& row) {
     }
     if constexpr (kResult != Result::real && kDomain != Domain::floating) {
       put_contiguous<Formula, kArity, int64_t, kTruth, kChoice>(row);
+      put_contiguous<Formula, kArity, int32_t, kTruth, kChoice>(row);
       if constexpr (kTruth || kChoice || kDomain == Domain::whole)
         put_contiguous<Formula, kArity, bool, kTruth, kChoice>(row);
       row.strided_i64 = reinterpret_cast<const void*>(&strided<Formula, kArity, int64_t>);

@@ -61,6 +61,29 @@ struct AnyFold : FoldEnd<C_> {
   }
 };
 
+/// The sum of elements of type T, one by one: to the bit that of AnyFold.
+template <class T>
+struct OneByOne : FoldEnd<Accumulate<T>> {
+  using Element = T;
+  using C = Accumulate<T>;
+  using End = FoldEnd<C>;
+  using Cell = typename End::Cell;
+  using Acc = Cell;
+
+  using End::End;
+  __device__ Acc start() const { return 0; }
+  __device__ Cell cell(Acc acc) const { return acc; }
+  __device__ void values(const void* x, const int64_t (&index)[kUnroll], C (&v)[kUnroll]) const {
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) v[u] = cast<C, T>(static_cast<const T*>(x)[index[u]]);
+  }
+  template <int N>
+  __device__ __forceinline__ void take(Acc& acc, const C (&v)[N], int64_t, int64_t) const {
+#pragma unroll
+    for (int i = 0; i < N; ++i) acc = fold_one<Fold::sum>(acc, static_cast<Cell>(v[i]));
+  }
+};
+
 void fold(const FoldArgs& args, const Stream& stream) {
   const Axes axes(args.x.layout, args.out.layout, false);
   if (axes.outputs == 0) return;
@@ -84,6 +107,8 @@ void fold(const FoldArgs& args, const Stream& stream) {
         return reduce_min(args, axes, way, stream);
     }
   }
+  if (fits && args.fold == Fold::sum && args.map == Map::none && axes.reduced.rank == 1)
+    return visit_rows(args.x.dtype, [&]<class T>(Type<T>) { reduce_any(OneByOne<T>(args), axes, args.x, stream); });
   visit_compute(compute, [&]<class C>(Type<C>) { reduce_any(AnyFold<C>(args), axes, args.x, stream); });
 }
 

@@ -21,7 +21,8 @@
 //   start(), cell(acc)      a new accumulator; its cell
 //   value(t)          the value of a stored element, with the map applied
 //   take(acc, v[N], position, step)   accumulates N values, v[i] at `position + i * step` of the reduced range
-// And for the general kernel, values(x, index, v): the values at these indices of x, whose dtype is known at run time.
+// And for the general kernel, values(x, index, v): the values at these indices of x, whose dtype is known at run time, or
+// is P::Element.
 
 #include <algorithm>
 #include <bit>
@@ -315,6 +316,12 @@ struct SpreadPlan {
   void addresses(auto& visit) const { visit(); }
 };
 
+/// Whether the policy knows the elements' type.
+template <class P>
+inline constexpr bool kTyped = requires {
+  typename P::Element;
+};
+
 template <class P>
 __global__ void __launch_bounds__(kSpread)
     reduce_general(const P policy, const void* x, const SpreadPlan plan, const Parts<typename P::Cell> parts) {
@@ -327,7 +334,24 @@ __global__ void __launch_bounds__(kSpread)
   if (output < plan.outputs) {
     plan.output_dims(output, at);
     const int64_t end = min(plan.count, (blockIdx.y + int64_t{1}) * plan.chunk);
-    for (int64_t position = blockIdx.y * plan.chunk + lane; position < end; position += kUnroll * plan.lanes) {
+    int64_t position = blockIdx.y * plan.chunk + lane;
+    if constexpr (kTyped<P>) {
+      // Twice as many loads in flight, taken in the same groups.
+      const int64_t group = kUnroll * plan.lanes, step = plan.reduced.strides[0][0];
+      for (; plan.reduced.rank == 1 && position + 2 * group - plan.lanes < end; position += 2 * group) {
+        typename P::C v[2][kUnroll];
+#pragma unroll
+        for (int g = 0; g < 2; ++g) {
+          int64_t from[kUnroll];
+#pragma unroll
+          for (int u = 0; u < kUnroll; ++u) from[u] = at[0] + (position + g * group + u * plan.lanes) * step;
+          policy.values(x, from, v[g]);
+        }
+#pragma unroll
+        for (int g = 0; g < 2; ++g) policy.take(acc, v[g], position + g * group, int64_t{plan.lanes});
+      }
+    }
+    for (; position < end; position += kUnroll * plan.lanes) {
       int64_t from[kUnroll] = {};
       typename P::C v[kUnroll];
       // Beyond the end, the first element is loaded again and ignored.

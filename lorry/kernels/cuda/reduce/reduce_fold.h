@@ -177,7 +177,7 @@ bool fold_rows(const FoldArgs& args, const Axes& axes, Stream stream) {
   if (!plan) return false;
   const HeldRows rows{axes.outputs, static_cast<int32_t>(axes.count / kRun<T>), plan->lanes,
                       WideIndexer<2>(axes.output_dims)};
-  const bool is_long = plan->lanes > kHeldBlock;
+  const bool is_long = plan->lanes >= kHeldBlock;
   const unsigned warps = static_cast<unsigned>((plan->lanes / kWarp + kLanesEach - 1) / kLanesEach);
   const lorry::cuda::Shape shape{plan->grid(axes.outputs),
                                  is_long ? warps * kWarp : static_cast<unsigned>(plan->block())};
