@@ -35,8 +35,12 @@ __global__ void __launch_bounds__(AttentionTile<T>::kThreads, AttentionTile<T>::
 #pragma unroll
   for (int r = 0; r < 4; ++r) most[r] = kNone, total[r] = 0;
 
+  // The next operands are loaded while a product is computed.
+  typename Tile::Slices slices;
+  typename Tile::Values values;
+  slices.load(q, k, 0);
   for (int64_t j = 0; j < limit; j += kSide) {
-    Tile::products(scores, shared, q, k.from(j));
+    Tile::products(scores, shared, q, k.from(j), slices, [&] { values.load(v.from(j), column); });
     const int64_t key = j + Tile::x() * 4;
 #pragma unroll
     for (int r = 0; r < 4; ++r) {
@@ -66,9 +70,18 @@ __global__ void __launch_bounds__(AttentionTile<T>::kThreads, AttentionTile<T>::
       }
     }
     Tile::keep(shared, scores);
+    if (v.width == 0 && j + kSide < limit) slices.load(q, k.from(j + kSide), 0);
 #pragma unroll
-    for (int tile = 0; tile < kColumnTiles; ++tile)
-      if (column + tile * kSide < v.width) Tile::accumulate(sum[tile], shared, v.from(j), column + tile * kSide);
+    for (int tile = 0; tile < kColumnTiles; ++tile) {
+      if (column + tile * kSide >= v.width) break;
+      const int64_t next = column + (tile + 1) * kSide;
+      Tile::accumulate(sum[tile], shared, values, [&] {
+        if (tile + 1 < kColumnTiles && next < v.width)
+          values.load(v.from(j), next);
+        else if (j + kSide < limit)
+          slices.load(q, k.from(j + kSide), 0);
+      });
+    }
   }
 
 #pragma unroll

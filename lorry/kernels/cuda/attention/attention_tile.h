@@ -143,44 +143,72 @@ struct AttentionTile {
       for (int c = 0; c < 4; ++c) block[r][c] = 0;
   }
 
-  /// Loads kSide rows of kColumns columns into shared memory; zeros beyond the matrix. Interleaved: row 4 x + c is
-  /// stored at position kLanes c + x, so that the rows of neighbouring lanes are adjacent.
-  template <int kColumns, int kRowPitch, bool kInterleaved>
-  static __device__ void stage(C* to, const Matrix<const T>& from, int64_t column) {
-    constexpr int kPerRow = kColumns / kVector;
-    const int64_t width = from.width - column;
+  /// A thread's runs of kSide rows of kColumns columns, on their way from memory to shared memory.
+  template <int kColumns>
+  struct Slice {
+    static constexpr int kPerRow = kColumns / kVector, kRuns = kSide * kPerRow / kThreads;
+    Run<T, kVector> runs[kRuns];
+
+    /// Loads columns from `column` on; zeros beyond the matrix.
+    __device__ void load(const Matrix<const T>& from, int64_t column) {
+      const int64_t width = from.width - column;
 #pragma unroll
-    for (int n = static_cast<int>(threadIdx.x); n < kSide * kPerRow; n += kThreads) {
-      const int r = n / kPerRow, c = n % kPerRow * kVector, place = kInterleaved ? r % 4 * kLanes + r / 4 : r;
-      Run<C, kVector> run;
+      for (int i = 0; i < kRuns; ++i) {
+        const int n = static_cast<int>(threadIdx.x) + i * kThreads, r = n / kPerRow, c = n % kPerRow * kVector;
 #pragma unroll
-      for (int u = 0; u < kVector; ++u) run.at[u] = 0;
-      if (r < from.rows) {
+        for (int u = 0; u < kVector; ++u) runs[i].at[u] = T(0);
+        if (r >= from.rows) continue;
         const T* const data = from.data + r * from.row + column + c;
         if (from.runs && c + kVector <= width) {
-          const auto loaded = load_run<T, kVector>(data);
-#pragma unroll
-          for (int u = 0; u < kVector; ++u) run.at[u] = static_cast<C>(loaded.at[u]);
+          runs[i] = load_run<T, kVector>(data);
         } else {
 #pragma unroll
           for (int u = 0; u < kVector; ++u)
-            if (c + u < width) run.at[u] = static_cast<C>(data[u]);
+            if (c + u < width) runs[i].at[u] = data[u];
         }
       }
-      store_run(to + place * kRowPitch + c, run);
     }
-  }
+    /// Interleaved: row 4 x + c is stored at position kLanes c + x, so that the rows of neighbouring lanes are adjacent.
+    template <int kRowPitch, bool kInterleaved>
+    __device__ void store(C* to) const {
+#pragma unroll
+      for (int i = 0; i < kRuns; ++i) {
+        const int n = static_cast<int>(threadIdx.x) + i * kThreads, r = n / kPerRow, c = n % kPerRow * kVector;
+        const int place = kInterleaved ? r % 4 * kLanes + r / 4 : r;
+        Run<C, kVector> run;
+#pragma unroll
+        for (int u = 0; u < kVector; ++u) run.at[u] = static_cast<C>(runs[i].at[u]);
+        store_run(to + place * kRowPitch + c, run);
+      }
+    }
+  };
+  /// The operands of one step of `products`, and those of `accumulate`.
+  struct Slices {
+    Slice<kDepth> rows, columns;
+    __device__ void load(const Matrix<const T>& a, const Matrix<const T>& b, int64_t depth) {
+      rows.load(a, depth);
+      columns.load(b, depth);
+    }
+  };
+  using Values = Slice<kSide>;
 
-  /// sum[r][c] = rows[4 y + r] . columns[4 x + c]
+  /// sum[r][c] = rows[4 y + r] . columns[4 x + c]. `slices` holds the operands of the first step. While the last step
+  /// computes, the loads of load_next() are in flight.
+  template <class F>
   static __device__ void products(Block& sum, Shared& shared, const Matrix<const T>& rows,
-                                  const Matrix<const T>& columns) {
+                                  const Matrix<const T>& columns, Slices& slices, F&& load_next) {
     C *const a = shared.operands, *const b = a + kSide * kDepthPitch;
     clear(sum);
+    if (rows.width == 0) load_next();
     for (int64_t depth = 0; depth < rows.width; depth += kDepth) {
       __syncthreads();  // all threads have read the old contents
-      stage<kDepth, kDepthPitch, false>(a, rows, depth);
-      stage<kDepth, kDepthPitch, true>(b, columns, depth);
+      slices.rows.template store<kDepthPitch, false>(a);
+      slices.columns.template store<kDepthPitch, true>(b);
       __syncthreads();
+      if (depth + kDepth < rows.width)
+        slices.load(rows, columns, depth + kDepth);
+      else
+        load_next();
 #pragma unroll 2
       for (int k = 0; k < kDepth; k += kVector) {
         Run<C, kVector> row[4], col[4];
@@ -198,6 +226,13 @@ struct AttentionTile {
     }
   }
 
+  static __device__ void products(Block& sum, Shared& shared, const Matrix<const T>& rows,
+                                  const Matrix<const T>& columns) {
+    Slices slices;
+    slices.load(rows, columns, 0);
+    products(sum, shared, rows, columns, slices, [] {});
+  }
+
   /// Stores the tile in shared memory, where `accumulate` reads it.
   static __device__ void keep(Shared& shared, const Block& block) {
     __syncwarp();  // a thread's rows are read only by lanes of the same y, all in one warp
@@ -212,11 +247,14 @@ struct AttentionTile {
       }
   }
 
-  /// sum[r][c] += row 4 y + r of the stored tile times column `column + 4 x + c` of values.
-  static __device__ void accumulate(Block& sum, Shared& shared, const Matrix<const T>& values, int64_t column) {
+  /// sum[r][c] += row 4 y + r of the stored tile times column 4 x + c of `values`. While it computes, the loads of
+  /// load_next() are in flight.
+  template <class F>
+  static __device__ void accumulate(Block& sum, Shared& shared, const Values& values, F&& load_next) {
     __syncthreads();
-    stage<kSide, kPitch, false>(shared.operands, values, column);
+    values.template store<kPitch, false>(shared.operands);
     __syncthreads();
+    load_next();
 #pragma unroll 2
     for (int k = 0; k < kSide; k += kVector) {
       Run<C, kVector> row[4];
@@ -234,6 +272,13 @@ struct AttentionTile {
         }
       }
     }
+  }
+
+  /// The columns of `values` from `column` on.
+  static __device__ void accumulate(Block& sum, Shared& shared, const Matrix<const T>& values, int64_t column) {
+    Values slice;
+    slice.load(values, column);
+    accumulate(sum, shared, slice, [] {});
   }
 
   /// Folds over the lanes of a row, in a fixed order.

@@ -29,6 +29,15 @@ const ForeachRow& row_of(Pointwise op) {
   return kRows.rows[static_cast<int>(op)];
 }
 
+/// The elements of a tile of this list.
+int tile_of(const List& list) {
+  const std::span<const ListEntry> entries = list.entries();
+  if (entries.size() > kForeachFew) return kForeachTile;
+  uint64_t elements = 0;
+  for (const ListEntry& entry : entries) elements += static_cast<uint64_t>(entry.count);
+  return elements < kForeachFewElements ? kForeachSmallTile : kForeachTile;
+}
+
 template <int kArity, class C>
 void launch(const ForeachRowKernels& row, const List& list, const ListOperand* in, const double* unless_nan,
             const Stream& stream) {
@@ -36,6 +45,7 @@ void launch(const ForeachRowKernels& row, const List& list, const ListOperand* i
   constexpr int kArrays = 1 + kArity;
   Call call{};
   call.vectors = true;
+  call.tile = tile_of(list);
   call.unless_nan = unless_nan;
   for (int k = 0; k < kArrays; ++k) {
     const ListOperand* const x = k == 0 ? nullptr : &in[k - 1];
@@ -58,7 +68,7 @@ void launch(const ForeachRowKernels& row, const List& list, const ListOperand* i
       reinterpret_cast<void (*)(Call, Ending, Arguments4K<kArrays>)>(const_cast<void*>(row.arguments_4k)),
       reinterpret_cast<void (*)(Call, Ending, Arguments32K<kArrays>)>(const_cast<void*>(row.arguments_32k)),
       reinterpret_cast<void (*)(Call, Ending, Table<kArrays>)>(const_cast<void*>(row.table))};
-  over_list(list, {kForeachTile, kForeachRun<C>}, call, kernels, false, stream);
+  over_list(list, {call.tile, kForeachRun<C>}, call, kernels, false, stream);
 }
 
 template <int kArity>

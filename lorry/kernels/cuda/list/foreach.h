@@ -10,7 +10,11 @@
 
 namespace lorry::kernels::cuda {
 
-inline constexpr int kForeachTile = 4'096;
+/// The elements of a tile; of a list of a few tensors, small tiles. With large ones, such a list would be little more
+/// than one wave of blocks, and the rest of the second would run alone.
+inline constexpr int kForeachTile = 4'096, kForeachSmallTile = 1'024;
+inline constexpr size_t kForeachFew = 64;
+inline constexpr uint64_t kForeachFewElements = uint64_t{1} << 26;
 
 /// The number of neighbouring elements that a thread takes of every array: 16 bytes of 16-bit elements, and 32 bytes of
 /// f32, in which these are computed.
@@ -36,6 +40,7 @@ struct ListPointwise {
   uint8_t sizes[1 + kArity];  ///< bytes per element
   uint8_t arrays;             ///< bit k: operand k is an array
   bool vectors;               ///< whether no stored type is wider than C, and the result is not an integer unless C is
+  int tile;                   ///< elements
   const double* unless_nan;   ///< see kernels::ListPointwiseCall
 
   void addresses(auto& visit) const { visit(uniforms, unless_nan); }

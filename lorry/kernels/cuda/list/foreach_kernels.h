@@ -189,7 +189,7 @@ static __global__ void __launch_bounds__(kListThreads)
   const uint32_t at = source.first_tile + tile;
   const Entry<1 + kArity>& entry = source.find(at);
   foreach_tile<Formula>(entry,
-                        tile_at(at - entry.first_tile, kForeachTile, kForeachRun<C>, 32 * kForeachRun<C>,
+                        tile_at(at - entry.first_tile, call.tile, kForeachRun<C>, 32 * kForeachRun<C>,
                                 static_cast<int64_t>(entry.count), static_cast<uint8_t>(entry.head)),
                         call, static_cast<int>(threadIdx.x % 32));
 }

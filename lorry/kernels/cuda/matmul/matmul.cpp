@@ -1,9 +1,10 @@
-// Chooses how a product is computed: floating types by cuBLASLt; integers, and products that the library does not
-// support, by built-in kernels. Every operand is read from memory once, c included. Nothing is copied, except c if BLAS
+// Chooses how a product is computed: floating types by cuBLASLt; integers, dot products, and products that the library
+// does not support, by built-in kernels. Every operand is read from memory once, c included. Nothing is copied, except c if BLAS
 // cannot express its layout (a repeated column with a beta other than 1, or rows of unit stride with an out whose
 // columns have unit stride); then c is copied to out once.
 
 #include "lorry/base/events.h"
+#include "lorry/kernels/cuda/matmul/dot.h"
 #include "lorry/kernels/cuda/matmul/linear_rows.h"
 #include "lorry/kernels/cuda/matmul/matmul_builtin.h"
 #include "lorry/kernels/cuda/matmul/matmul_plan.h"
@@ -44,6 +45,7 @@ void multiply_part(Problem part, Stream stream) {
 void matmul(const MatmulArgs& args, Stream stream) {
   if (args.out.numel() == 0) return;
   Problem problem = describe(args);
+  if (dot(problem, stream)) return;
   if (!library_takes(problem)) return multiply_builtin(problem, stream);
   if (addend(problem) == Addend::other) {
     copy_kernels().copy(args.out, args.c, stream);

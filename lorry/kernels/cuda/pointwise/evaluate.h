@@ -37,9 +37,10 @@ __device__ __noinline__ C evaluate_called(X... x) {
 // on the others.
 
 template <class Formula, class C>
-inline constexpr bool kShortWay = std::is_same_v<C, float> &&
-                                  (std::is_same_v<Formula, formula::FloorDivide> ||
-                                   std::is_same_v<Formula, formula::Pow> || std::is_same_v<Formula, formula::Softplus>);
+inline constexpr bool kShortWay = std::is_same_v<Formula, formula::FloorDivide>
+                                      ? std::is_same_v<C, float> || std::is_same_v<C, int64_t>
+                                      : std::is_same_v<C, float> && (std::is_same_v<Formula, formula::Pow> ||
+                                                                     std::is_same_v<Formula, formula::Softplus>);
 
 /// The quotient rounded down, if it is small: to the bit what the formula gives. The division may have rounded up to a
 /// whole number; then what that leaves of x has not the sign of y. fma rounds once, which does not change a sign.
@@ -49,6 +50,13 @@ __device__ __forceinline__ bool floor_quotient(float x, float y, float& result) 
   const float rest = std::fma(-result, y, x);
   if ((rest != 0) & ((rest < 0) != (y < 0))) result -= 1;
   return (std::fabs(quotient) < 0x1p22f) & (std::fabs(y) < INFINITY);
+}
+
+/// The same for whole numbers below 2^31 that are not negative.
+__device__ __forceinline__ bool floor_quotient(int64_t x, int64_t y, int64_t& result) {
+  const auto divisor = static_cast<uint32_t>(y);
+  result = static_cast<uint32_t>(x) / (divisor == 0 ? 1 : divisor);
+  return (static_cast<uint64_t>(x | y) < 0x80000000) & (y != 0);
 }
 
 /// x^3. In f64, the first product is exact and the second has digits to spare.
@@ -115,21 +123,24 @@ struct Logarithm {
 template <int N>
 __device__ __forceinline__ void usual_powers(const float (&x)[N][2], bool narrow, float (&result)[N], bool (&done)[N]) {
   constexpr uint32_t kSmallestNormal = 0x00800000, kNormals = 0x7f000000;
-  bool cubes = true, precise = false;
+  const auto is_cube = [&](int i) { return x[i][1] == 3; };
+  if (is_cube(0)) {
+    bool cubes = true;
 #pragma unroll
-  for (int i = 0; i < N; ++i) {
-    cubes = cubes && x[i][1] == 3;
-    precise = precise || std::fabs(x[i][1]) > 4;
-  }
-  if (cubes) {
+    for (int i = 1; i < N; ++i) cubes = cubes && is_cube(i);
+    if (cubes) {
 #pragma unroll
-    for (int i = 0; i < N; ++i) result[i] = cube(x[i][0]), done[i] = true;
-    return;
+      for (int i = 0; i < N; ++i) result[i] = cube(x[i][0]), done[i] = true;
+      return;
+    }
   }
+  float largest = 0;
+#pragma unroll
+  for (int i = 0; i < N; ++i) largest = fmaxf(largest, std::fabs(x[i][1]));
   Logarithm logs[N];
 #pragma unroll
   for (int i = 0; i < N; ++i) logs[i].find(__float_as_uint(x[i][0]));
-  if (precise && !narrow) {
+  if (largest > 4 && !narrow) {
 #pragma unroll
     for (int i = 0; i < N; ++i)
       if (std::fabs(x[i][1]) > 4) logs[i].add_rest_of_cube();
@@ -141,8 +152,8 @@ __device__ __forceinline__ void usual_powers(const float (&x)[N][2], bool narrow
 }
 
 /// Computes the elements that have a short way, and notes which.
-template <class Formula, int N, int kArity>
-__device__ __forceinline__ void evaluate_shortly(const float (&x)[N][kArity], bool narrow, float (&result)[N],
+template <class Formula, class C, int N, int kArity>
+__device__ __forceinline__ void evaluate_shortly(const C (&x)[N][kArity], bool narrow, C (&result)[N],
                                                  bool (&done)[N]) {
   if constexpr (std::is_same_v<Formula, formula::Pow>) {
     usual_powers(x, narrow, result, done);
@@ -152,27 +163,34 @@ __device__ __forceinline__ void evaluate_shortly(const float (&x)[N][kArity], bo
       if constexpr (std::is_same_v<Formula, formula::FloorDivide>) {
         done[i] = floor_quotient(x[i][0], x[i][1], result[i]);
       } else {
-        result[i] = evaluate<Formula, float>(x[i][0], 1.0f, x[i][2]);  // without the product and the quotient by 1
+        result[i] = evaluate<Formula, C>(x[i][0], C(1), x[i][2]);  // without the product and the quotient by 1
         done[i] = x[i][1] == 1;
       }
     }
   }
 }
 /// All others.
-template <class Formula, class... X>
-__device__ __noinline__ float evaluate_others(X... x) {
+template <class Formula, class C, class... X>
+__device__ __noinline__ C evaluate_others(X... x) {
   if constexpr (std::is_same_v<Formula, formula::Pow>) {
-    const float operands[] = {x...};
+    const C operands[] = {x...};
     if (operands[1] == 3) return cube(operands[0]);
   }
-  return evaluate<Formula, float>(x...);
+  return evaluate<Formula, C>(x...);
 }
 
 /// Computes N elements. narrow: the results will be rounded to a narrow float. Contiguous and strided kernels decide it
-/// in the same way, so results do not depend on strides.
-template <class Formula, class C, int N, int kArity>
+/// in the same way, so results do not depend on strides. kInline: long formulas are not called.
+template <class Formula, bool kInline = false, class C, int N, int kArity>
 __device__ __forceinline__ void compute(const C (&x)[N][kArity], bool narrow, C (&result)[N]) {
-  const auto others = [&]<int... k>(std::integer_sequence<int, k...>, [[maybe_unused]] const bool* done) {
+  [[maybe_unused]] bool done[N], all = true;
+  if constexpr (kShortWay<Formula, C>) {
+    evaluate_shortly<Formula>(x, narrow, result, done);
+#pragma unroll
+    for (int i = 0; i < N; ++i) all = all && done[i];
+    if (all) return;
+  }
+  const auto others = [&]<int... k>(std::integer_sequence<int, k...>) {
 #pragma unroll
     for (int i = 0; i < N; ++i) {
       if constexpr (formula::kFastMath<Formula> && std::is_same_v<C, float>) {
@@ -182,21 +200,15 @@ __device__ __forceinline__ void compute(const C (&x)[N][kArity], bool narrow, C 
         }
       }
       if constexpr (kShortWay<Formula, C>) {
-        if (!done[i]) result[i] = evaluate_others<Formula>(x[i][k]...);
-      } else if constexpr (formula::kLong<Formula, C>) {
+        if (!done[i]) result[i] = evaluate_others<Formula, C>(x[i][k]...);
+      } else if constexpr (formula::kLong<Formula, C> && !kInline) {
         result[i] = evaluate_called<Formula, C>(x[i][k]...);
       } else {
         result[i] = evaluate<Formula, C>(x[i][k]...);
       }
     }
   };
-  if constexpr (kShortWay<Formula, C>) {
-    bool done[N];
-    evaluate_shortly<Formula>(x, narrow, result, done);
-    others(std::make_integer_sequence<int, kArity>(), done);
-  } else {
-    others(std::make_integer_sequence<int, kArity>(), nullptr);
-  }
+  others(std::make_integer_sequence<int, kArity>());
 }
 /// Computes one element.
 template <class Formula, class C, int kArity>

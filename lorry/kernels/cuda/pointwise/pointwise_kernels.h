@@ -40,7 +40,10 @@ static __global__ void __launch_bounds__(kPointwiseBlock, kContiguousBlocks<T, k
   // 16-bit elements are widened and narrowed in pairs.
   constexpr int kPair = kHalf<T> ? 2 : 1, kWords = kLength / kPair;
   using Word = std::conditional_t<kHalf<T>, uint32_t, BitsOf<T>>;
-  constexpr int kBatch = kShortWay<Formula, C> ? 4 : kPair;  // elements that are computed together
+  // Elements that are computed together. Several powers would take so many registers that fewer blocks run.
+  constexpr int kBatch = kShortWay<Formula, C> && !std::is_same_v<Formula, formula::Pow> ? std::min(4, kLength) : kPair;
+  // Functions of f64 are long chains of steps; inlined, those of a run's two elements overlap.
+  constexpr bool kInline = std::is_same_v<T, double> && kArity == 1;
   // Whether a number is repeated like elements, so that no element asks what its operands are.
   constexpr bool kRepeats = std::is_same_v<T, C> && !kChoice;
   Run<Word, kWords> x[kArity][kRuns];
@@ -89,7 +92,7 @@ static __global__ void __launch_bounds__(kPointwiseBlock, kContiguousBlocks<T, k
           }
         }
       }
-      compute<Formula>(values, kPacked, results);
+      compute<Formula, kInline>(values, kPacked, results);
 #pragma unroll
       for (int j = 0; j < kBatch; j += kPair) {
         if constexpr (kPacked)

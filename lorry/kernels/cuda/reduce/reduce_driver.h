@@ -336,19 +336,20 @@ __global__ void __launch_bounds__(kSpread)
     const int64_t end = min(plan.count, (blockIdx.y + int64_t{1}) * plan.chunk);
     int64_t position = blockIdx.y * plan.chunk + lane;
     if constexpr (kTyped<P>) {
-      // Twice as many loads in flight, taken in the same groups.
+      // Four times as many loads in flight, taken in the same groups.
+      constexpr int kGroups = 4;
       const int64_t group = kUnroll * plan.lanes, step = plan.reduced.strides[0][0];
-      for (; plan.reduced.rank == 1 && position + 2 * group - plan.lanes < end; position += 2 * group) {
-        typename P::C v[2][kUnroll];
+      for (; plan.reduced.rank == 1 && position + kGroups * group - plan.lanes < end; position += kGroups * group) {
+        typename P::C v[kGroups][kUnroll];
 #pragma unroll
-        for (int g = 0; g < 2; ++g) {
+        for (int g = 0; g < kGroups; ++g) {
           int64_t from[kUnroll];
 #pragma unroll
           for (int u = 0; u < kUnroll; ++u) from[u] = at[0] + (position + g * group + u * plan.lanes) * step;
           policy.values(x, from, v[g]);
         }
 #pragma unroll
-        for (int g = 0; g < 2; ++g) policy.take(acc, v[g], position + g * group, int64_t{plan.lanes});
+        for (int g = 0; g < kGroups; ++g) policy.take(acc, v[g], position + g * group, int64_t{plan.lanes});
       }
     }
     for (; position < end; position += kUnroll * plan.lanes) {

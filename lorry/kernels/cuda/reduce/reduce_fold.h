@@ -83,6 +83,7 @@ constexpr int kLanesEach = 4;    ///< of a row, in a thread of fold_long
 struct HeldRows {
   int64_t count;
   int32_t body, lanes;  ///< runs of a row; threads per row
+  bool once;            ///< too many bytes to stay in the second-level cache until they are read again
   WideIndexer<2> output_dims;
 
   void addresses(auto& visit) const { visit(); }
@@ -90,14 +91,14 @@ struct HeldRows {
 
 /// The runs of a row that belong to a lane.
 template <class T, int kRuns>
-__device__ __forceinline__ void load_runs(const T* row, int body, int lane, int lanes,
+__device__ __forceinline__ void load_runs(const T* row, int body, int lane, int lanes, bool once,
                                           Accumulate<T> (&runs)[kRuns][kRun<T>]) {
   if (on_16(row)) {
     uint4 raw[kRuns] = {};
 #pragma unroll
     for (int k = 0; k < kRuns; ++k) {
       const int j = lane + k * lanes;
-      if (j < body) raw[k] = load16<true>(row + j * kRun<T>);
+      if (j < body) raw[k] = once ? load16<true>(row + j * kRun<T>) : load16<false>(row + j * kRun<T>);
     }
 #pragma unroll
     for (int k = 0; k < kRuns; ++k) unpack<T>(raw[k], runs[k]);
@@ -123,7 +124,7 @@ __global__ void __launch_bounds__(kHeldBlock)
   int64_t at[2] = {};
   if (live) rows.output_dims(team.row, at);
   C runs[kRuns][kRun<T>];
-  load_runs(x + at[0], body, team.lane, team.lanes, runs);
+  load_runs(x + at[0], body, team.lane, team.lanes, rows.once, runs);
   const auto fold = [&](Map map) { return fold_row<T, kFold>(runs, map, body, team, slots); };
   const auto total = end.map == Map::none ? fold(Map::none) : fold(end.map);  // the first without a test per element
   if (live && team.lane == 0) end.finish(at[1], total);
@@ -148,7 +149,7 @@ __global__ void __launch_bounds__(kHeldBlock)
 #pragma unroll
   for (int i = 0; i < kLanesEach; ++i) {
     const int mine = (warp + i * warps) * kWarp + lane;
-    load_runs(x + at[0], mine < rows.lanes ? rows.body : 0, mine, rows.lanes, runs[i]);
+    load_runs(x + at[0], mine < rows.lanes ? rows.body : 0, mine, rows.lanes, rows.once, runs[i]);
   }
 #pragma unroll
   for (int i = 0; i < kLanesEach; ++i) {
@@ -175,9 +176,10 @@ bool fold_rows(const FoldArgs& args, const Axes& axes, Stream stream) {
   if (axes.reduced.rank != 1) return false;
   const std::optional<RowPlan> plan = plan_fold<T>(axes.count);
   if (!plan) return false;
+  constexpr int64_t kStays = 40 << 20;  // bytes; the second-level cache of an H200 has 50 MB
   const HeldRows rows{axes.outputs, static_cast<int32_t>(axes.count / kRun<T>), plan->lanes,
-                      WideIndexer<2>(axes.output_dims)};
-  const bool is_long = plan->lanes >= kHeldBlock;
+                      axes.outputs * axes.count * int64_t{sizeof(T)} > kStays, WideIndexer<2>(axes.output_dims)};
+  const bool is_long = plan->lanes > kHeldBlock;
   const unsigned warps = static_cast<unsigned>((plan->lanes / kWarp + kLanesEach - 1) / kLanesEach);
   const lorry::cuda::Shape shape{plan->grid(axes.outputs),
                                  is_long ? warps * kWarp : static_cast<unsigned>(plan->block())};

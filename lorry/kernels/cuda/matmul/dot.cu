@@ -1,0 +1,107 @@
+// The dot product of two vectors. A thread multiplies groups of 16 bytes and adds the products of each as a tree in the
+// compute type; all else is added in f64, in a fixed order. The groups depend on the length only, so vectors with gaps
+// give the bits of contiguous ones. Bytes moved: those of both vectors.
+
+#include <algorithm>
+
+#include "lorry/kernels/cuda/matmul/dot.h"
+#include "lorry/kernels/cuda/reduce/reduce_driver.h"
+
+namespace lorry::kernels::cuda {
+namespace {
+
+constexpr int kThreads = kSpread, kFlight = 4;
+
+struct DotPlan {
+  int64_t length, chunk;   // a block multiplies `chunk` elements
+  int64_t a_step, b_step;  // from an element to the next
+  bool runs;               // both vectors can be read 16 bytes at a time
+
+  void addresses(auto& visit) const { visit(); }
+};
+
+struct DotEnd {
+  using Cell = double;
+
+  void* out;
+  DType dtype;
+  double alpha;
+
+  void addresses(auto& visit) const { visit(out); }
+  __device__ Cell identity() const { return 0; }
+  __device__ void combine(Cell& into, Cell from) const { into += from; }
+  __device__ void finish(int64_t offset, Cell cell) const { store_as<double>(out, dtype, offset, alpha * cell); }
+};
+
+/// The group of elements from `at` on; zeros beyond the end.
+template <class T>
+__device__ __forceinline__ Run<T, kRun<T>> load_group(const T* from, int64_t at, int64_t end, int64_t step, bool runs) {
+  if (runs && at + kRun<T> <= end) return load_run<T, kRun<T>>(from + at);
+  Run<T, kRun<T>> group;
+#pragma unroll
+  for (int e = 0; e < kRun<T>; ++e) group.at[e] = at + e < end ? from[(at + e) * step] : T(0);
+  return group;
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    multiply_groups(const DotEnd policy, const T* a, const T* b, const DotPlan plan, const Parts<double> parts) {
+  using C = Accumulate<T>;
+  constexpr int kV = kRun<T>, kStep = kThreads * kV;
+  const int64_t begin = blockIdx.y * plan.chunk, end = min(plan.length, begin + plan.chunk);
+  double total = 0;
+  for (int64_t at = begin + static_cast<int64_t>(threadIdx.x) * kV; at < end; at += kFlight * kStep) {
+    Run<T, kV> x[kFlight], y[kFlight];
+#pragma unroll
+    for (int u = 0; u < kFlight; ++u) {
+      x[u] = load_group(a, at + u * kStep, end, plan.a_step, plan.runs);
+      y[u] = load_group(b, at + u * kStep, end, plan.b_step, plan.runs);
+    }
+#pragma unroll
+    for (int u = 0; u < kFlight; ++u) {
+      C tree[kV];
+#pragma unroll
+      for (int e = 0; e < kV; ++e) tree[e] = static_cast<C>(x[u].at[e]) * static_cast<C>(y[u].at[e]);
+#pragma unroll
+      for (int half = kV / 2; half > 0; half /= 2)
+#pragma unroll
+        for (int e = 0; e < half; ++e) tree[e] += tree[e + half];
+      total += tree[0];
+    }
+  }
+  const double cell = combine_spread(policy, total, static_cast<int>(threadIdx.x), 0, kThreads, 1);
+  if (threadIdx.x == 0) leave(policy, parts, 1, 0, 0, cell);
+  combine_parts(policy, parts, 1, 0, 1, [](int64_t) { return int64_t{0}; });
+}
+
+template <class T>
+void multiply(const Problem& p, Stream stream) {
+  constexpr int64_t kStep = kThreads * kRun<T>,
+                    kLeast = kFlight * kStep;  // a part keeps every thread's loads in flight
+  const auto *a = reinterpret_cast<const T*>(p.data[kA]), *b = reinterpret_cast<const T*>(p.data[kB]);
+  const int64_t share = ceil_div(p.k, kBlocks), chunk = std::max(kLeast, ceil_div(share, kStep) * kStep);
+  const auto parts = static_cast<unsigned>(std::max<int64_t>(1, ceil_div(p.k, chunk)));
+  const DotPlan plan{p.k, chunk, p.column[kA], p.row[kB],
+                     p.column[kA] == 1 && p.row[kB] == 1 && aligned16(a) && aligned16(b)};
+  const DotEnd end{p.data[kOut], p.dtype, p.alpha};
+  const lorry::cuda::Shape shape{{1, parts}, kThreads};
+  if (parts == 1)
+    return lorry::cuda::launch(stream, shape, multiply_groups<T>, end, a, b, plan, Parts<double>{nullptr, nullptr, 1});
+  const Scratch cells(parts * int64_t{sizeof(double)}, stream);
+  const Tickets tickets(1, stream);
+  lorry::cuda::launch(stream, shape, multiply_groups<T>, end, a, b, plan,
+                      Parts<double>{cells.as<double>(), tickets.data(), static_cast<int32_t>(parts)});
+}
+
+}  // namespace
+
+bool dot(const Problem& p, Stream stream) {
+  if (p.m != 1 || p.n != 1 || p.batches() != 1 || p.adds) return false;
+  if (p.dtype != kF32 && p.dtype != kF64 && p.dtype != kBF16 && p.dtype != kF16) return false;
+  visit(p.dtype, [&]<class T>(Type<T>) {
+    if constexpr (kFloatingType<T> && sizeof(T) > 1) multiply<T>(p, stream);
+  });
+  return true;
+}
+
+}  // namespace lorry::kernels::cuda
