@@ -44,7 +44,7 @@ FAMILIES_BUILD_ON = {
     ("cuda", "reduce"): {"rowwise"},  # teams that hold rows
     ("cuda", "indexing"): {"sort"},  # positions in order
     ("cuda", "list"): {"pointwise"},
-    ("cuda", "matmul"): {"paged", "rowwise"},  # products of rows take in norms, and stores to a cache
+    ("cuda", "matmul"): {"paged", "reduce", "rowwise"},  # products of rows take in norms and stores to a cache; dots
     ("cuda", "optim"): {"fused", "list"},  # kernels compiled at run time, steps over lists
     ("cuda", "random"): {"sort"},  # draws without replacement
 }

@@ -8,7 +8,8 @@ lie in; a case counts as slower only where all of that range lies below 0.95.
 
 With --runs 2 all cases are measured, and then all again: a case is slower if it is in both runs. The report has the
 schema of `lorry bench --json`: two results a case, Lorry's and PyTorch's, or Lorry's alone where PyTorch cannot compute
-the case on the device; tools/operator_tables.py shows it.
+the case on the device; tools/operator_tables.py shows it. It is written after every case, so one that is interrupted
+has the cases so far.
 """
 import argparse
 import json
@@ -471,7 +472,8 @@ class Measured:
     def run(self, lorry, call, rounds, device):
         """Rounds of both in turn, after one in which both warm up."""
         wait = torch.cuda.synchronize if device == "cuda" else (lambda: None)
-        effort = {"warmup_s": 0.02, "sample_s": 0.0005 if device == "cpu" else 0.004, "total_s": 0.1}
+        cpu = device == "cpu"
+        effort = {"warmup_s": 0.02, "sample_s": 0.0005 if cpu else 0.004, "total_s": 0.1 if cpu else 0.05}
         own, theirs = [], []
         for i in range(rounds + 1):
             time.sleep(0.01)  # the other's threads may still spin
@@ -546,12 +548,12 @@ def main():
         for case in measured:
             case.run(lorry, cases[case.name](), a.rounds, a.device)
             case.show(a.device)
+            harness.write(a.json, machine, [row for case in measured if case.own for row in case.rows(a.device)])
         slower = [case for case in measured if speedups.verdict(case.speedups) == "slower"]
         print(f"{len(measured)} cases, {len(slower)} slower than {speedups.LEAST} of PyTorch beyond the spread"
               + (f" in each of {run + 1} runs" if run else ""))
         for case in sorted(slower, key=lambda x: x.speedups[-1][1]):
             print("  " + ", ".join(f"{middle:.2f}" for _, middle, _ in case.speedups) + f" x  {case.name}", flush=True)
-        harness.write(a.json, machine, [row for case in measured for row in case.rows(a.device)])
 
 
 if __name__ == "__main__":

@@ -108,9 +108,9 @@ void operator_rounds(const Filter& filter, std::istream& in, std::ostream& out) 
       call = found->make();
       current = &*found;
     }
-    const double warmup_s = is_first ? 0.1 : 0.02;
-    const auto time =
-        profile::benchmark(call, {.warmup_s = warmup_s, .total_s = 0.1, .min_samples = 3, .device = default_device()});
+    const double warmup_s = is_first ? 0.1 : 0.02, total_s = default_device().is_cpu() ? 0.1 : 0.05;
+    const auto time = profile::benchmark(
+        call, {.warmup_s = warmup_s, .total_s = total_s, .min_samples = 3, .device = default_device()});
     Json reply = {{"median_us", time.median_us}, {"dtype", name(found->dtype)}};
     if (found->bytes > 0) reply["bytes"] = found->bytes;
     if (const auto ratio = is_first ? ratio_to_ceiling(*found, time.median_us, copies) : std::nullopt)

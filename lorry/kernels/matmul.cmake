@@ -17,7 +17,6 @@ lorry_cuda(kernels
   cuda/matmul/linear_rows.cu
   cuda/matmul/linear_rows_fma.cu
   cuda/matmul/matmul.cpp
-  cuda/matmul/dot.cu
   cuda/matmul/matmul_builtin.cu
   cuda/matmul/matmul_plan.cpp
   cuda/matmul/matmul_problem.cpp

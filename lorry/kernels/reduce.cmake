@@ -4,6 +4,7 @@ target_sources(lorry_kernels PRIVATE
   cpu/reduce/scan.cpp
   cpu/reduce/scan_loops.cpp)
 lorry_cuda(kernels
+  cuda/reduce/dot.cu
   cuda/reduce/reduce.cu
   cuda/reduce/reduce_extremum.cu
   cuda/reduce/reduce_max.cu

@@ -10,9 +10,11 @@ namespace lorry::kernels::cuda {
 namespace {
 
 /// A block computes kColumnTiles tiles of columns of out; blockIdx.y selects them. Each computes the weights again.
+/// kAhead: operands are loaded while the product before them is computed. That takes so many registers that a
+/// multiprocessor runs one block.
 // Long: the tiles of a block stay in registers and shared memory over all keys.
-template <class T, int kColumnTiles>
-__global__ void __launch_bounds__(AttentionTile<T>::kThreads, AttentionTile<T>::kBlocks)
+template <class T, int kColumnTiles, bool kAhead>
+__global__ void __launch_bounds__(AttentionTile<T>::kThreads, kAhead ? 1 : AttentionTile<T>::kBlocks)
     forward_kernel(AttentionProblem p) {
   using Tile = AttentionTile<T>;
   using C = typename Tile::C;
@@ -35,12 +37,14 @@ __global__ void __launch_bounds__(AttentionTile<T>::kThreads, AttentionTile<T>::
 #pragma unroll
   for (int r = 0; r < 4; ++r) most[r] = kNone, total[r] = 0;
 
-  // The next operands are loaded while a product is computed.
   typename Tile::Slices slices;
   typename Tile::Values values;
-  slices.load(q, k, 0);
+  if constexpr (kAhead) slices.load(q, k, 0);
   for (int64_t j = 0; j < limit; j += kSide) {
-    Tile::products(scores, shared, q, k.from(j), slices, [&] { values.load(v.from(j), column); });
+    if constexpr (kAhead)
+      Tile::template products<true>(scores, shared, q, k.from(j), slices, [&] { values.load(v.from(j), column); });
+    else
+      Tile::products(scores, shared, q, k.from(j));
     const int64_t key = j + Tile::x() * 4;
 #pragma unroll
     for (int r = 0; r < 4; ++r) {
@@ -70,17 +74,21 @@ __global__ void __launch_bounds__(AttentionTile<T>::kThreads, AttentionTile<T>::
       }
     }
     Tile::keep(shared, scores);
-    if (v.width == 0 && j + kSide < limit) slices.load(q, k.from(j + kSide), 0);
+    if (kAhead && v.width == 0 && j + kSide < limit) slices.load(q, k.from(j + kSide), 0);
 #pragma unroll
     for (int tile = 0; tile < kColumnTiles; ++tile) {
-      if (column + tile * kSide >= v.width) break;
-      const int64_t next = column + (tile + 1) * kSide;
-      Tile::accumulate(sum[tile], shared, values, [&] {
-        if (tile + 1 < kColumnTiles && next < v.width)
-          values.load(v.from(j), next);
-        else if (j + kSide < limit)
-          slices.load(q, k.from(j + kSide), 0);
-      });
+      const int64_t here = column + tile * kSide, next = here + kSide;
+      if (here >= v.width) break;
+      if constexpr (kAhead) {
+        Tile::accumulate(sum[tile], shared, values, [&] {
+          if (tile + 1 < kColumnTiles && next < v.width)
+            values.load(v.from(j), next);
+          else if (j + kSide < limit)
+            slices.load(q, k.from(j + kSide), 0);
+        });
+      } else {
+        Tile::accumulate(sum[tile], shared, v.from(j), here);
+      }
     }
   }
 
@@ -113,7 +121,14 @@ void forward_as(const AttentionArgs& args, Stream stream) {
   const int64_t parts =
       std::max<int64_t>(1, (p.v.width + column_tiles * Tile::kSide - 1) / (column_tiles * Tile::kSide));
   const lorry::cuda::Shape shape{{static_cast<unsigned>(blocks), static_cast<unsigned>(parts)}, {Tile::kThreads}};
-  lorry::cuda::launch(stream, shape, column_tiles == 1 ? forward_kernel<T, 1> : forward_kernel<T, 2>, p);
+  const auto launch = [&]<bool kAhead>() {
+    lorry::cuda::launch(stream, shape, column_tiles == 1 ? forward_kernel<T, 1, kAhead> : forward_kernel<T, 2, kAhead>,
+                        p);
+  };
+  constexpr int64_t kMultiprocessors = 132;  // of an H200
+  if constexpr (sizeof(typename Tile::C) == 4)
+    if (blocks * parts <= kMultiprocessors) return launch.template operator()<true>();
+  launch.template operator()<false>();
 }
 
 }  // namespace

@@ -168,7 +168,8 @@ struct AttentionTile {
         }
       }
     }
-    /// Interleaved: row 4 x + c is stored at position kLanes c + x, so that the rows of neighbouring lanes are adjacent.
+    /// Interleaved: row 4 x + c is stored at position kLanes c + x, so that the rows of neighbouring lanes are
+    /// adjacent.
     template <int kRowPitch, bool kInterleaved>
     __device__ void store(C* to) const {
 #pragma unroll
@@ -192,22 +193,23 @@ struct AttentionTile {
   };
   using Values = Slice<kSide>;
 
-  /// sum[r][c] = rows[4 y + r] . columns[4 x + c]. `slices` holds the operands of the first step. While the last step
-  /// computes, the loads of load_next() are in flight.
-  template <class F>
+  /// sum[r][c] = rows[4 y + r] . columns[4 x + c]. kAhead: `slices` holds the operands of the first step, and the next
+  /// ones are loaded while a step computes, those of load_next() in the last.
+  template <bool kAhead, class F>
   static __device__ void products(Block& sum, Shared& shared, const Matrix<const T>& rows,
                                   const Matrix<const T>& columns, Slices& slices, F&& load_next) {
     C *const a = shared.operands, *const b = a + kSide * kDepthPitch;
     clear(sum);
-    if (rows.width == 0) load_next();
+    if (kAhead && rows.width == 0) load_next();
     for (int64_t depth = 0; depth < rows.width; depth += kDepth) {
       __syncthreads();  // all threads have read the old contents
+      if constexpr (!kAhead) slices.load(rows, columns, depth);
       slices.rows.template store<kDepthPitch, false>(a);
       slices.columns.template store<kDepthPitch, true>(b);
       __syncthreads();
-      if (depth + kDepth < rows.width)
+      if (kAhead && depth + kDepth < rows.width)
         slices.load(rows, columns, depth + kDepth);
-      else
+      else if (kAhead)
         load_next();
 #pragma unroll 2
       for (int k = 0; k < kDepth; k += kVector) {
@@ -229,8 +231,7 @@ struct AttentionTile {
   static __device__ void products(Block& sum, Shared& shared, const Matrix<const T>& rows,
                                   const Matrix<const T>& columns) {
     Slices slices;
-    slices.load(rows, columns, 0);
-    products(sum, shared, rows, columns, slices, [] {});
+    products<false>(sum, shared, rows, columns, slices, [] {});
   }
 
   /// Stores the tile in shared memory, where `accumulate` reads it.

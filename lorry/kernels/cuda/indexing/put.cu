@@ -11,8 +11,8 @@
 //   others   orders are sorted by key (stably). The first order of each key combines all orders of that key in
 //            sequence, rounding like the CPU: no atomics, and the same bits for any grid.
 //
-// A few orders are compared with each other instead (put_few.cu; put_last.cu). Many short lines along one dimension need
-// no keys (put_lines.h).
+// A few orders are compared with each other instead (put_few.cu, put_last.cu). Many short lines along one dimension
+// need no keys (put_lines.h).
 //
 // If no bound dimension has more than one coordinate, no two orders have the same key, and nothing is sorted.
 

@@ -59,6 +59,7 @@ inline constexpr int kAcross = kWide == 1 ? 4 : 8 / kWide;
 constexpr int kDeep = 4;
 
 /// Operands of `columns`: target, source. blockIdx.x selects the head, blockIdx.y the columns.
+// Long: sums and addresses stay in registers over all orders of a key.
 template <class T, class Rule, int kWide, class Key, class Index>
 __global__ void __launch_bounds__(kThreads)
     add_columns(Stored<T>* target, const Stored<T>* source, Orders<Key, Index> orders, int64_t address_step,

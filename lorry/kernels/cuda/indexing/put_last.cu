@@ -1,7 +1,7 @@
 // Assigns the last of a few orders that are long rows, with one launch. A block writes a tile of all elements. It loads
-// its part of the source, compares the few orders in its tile with all later ones, and stores the elements of those that
-// no later order replaces. Bytes moved: the source and the target's rows once, and half of the index per tile, from the
-// second-level cache.
+// its part of the source, compares the few orders in its tile with all later ones, and stores the elements of those
+// that no later order replaces. Bytes moved: the source and the target's rows once, and half of the index per tile,
+// from the second-level cache.
 
 #include <algorithm>
 

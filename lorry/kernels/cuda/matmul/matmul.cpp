@@ -1,14 +1,14 @@
-// Chooses how a product is computed: floating types by cuBLASLt; integers, dot products, and products that the library
-// does not support, by built-in kernels. Every operand is read from memory once, c included. Nothing is copied, except c if BLAS
-// cannot express its layout (a repeated column with a beta other than 1, or rows of unit stride with an out whose
-// columns have unit stride); then c is copied to out once.
+// Chooses how a product is computed: floating types by cuBLASLt; dot products, integers, and products that the library
+// does not support, by built-in kernels. Every operand is read from memory once, c included. Nothing is copied, except
+// c if BLAS cannot express its layout (a repeated column with a beta other than 1, or rows of unit stride with an out
+// whose columns have unit stride); then c is copied to out once.
 
 #include "lorry/base/events.h"
-#include "lorry/kernels/cuda/matmul/dot.h"
 #include "lorry/kernels/cuda/matmul/linear_rows.h"
 #include "lorry/kernels/cuda/matmul/matmul_builtin.h"
 #include "lorry/kernels/cuda/matmul/matmul_plan.h"
 #include "lorry/kernels/cuda/matmul/matmul_problem.h"
+#include "lorry/kernels/cuda/reduce/dot.h"
 #include "lorry/kernels/cuda/table.h"
 
 namespace lorry::kernels::cuda {
@@ -45,7 +45,10 @@ void multiply_part(Problem part, Stream stream) {
 void matmul(const MatmulArgs& args, Stream stream) {
   if (args.out.numel() == 0) return;
   Problem problem = describe(args);
-  if (dot(problem, stream)) return;
+  if (problem.m == 1 && problem.n == 1 && problem.batches() == 1 && !problem.adds && has_dot(problem.dtype))
+    return dot({problem.data[kA], problem.data[kB], problem.column[kA], problem.row[kB], problem.k, problem.alpha,
+                problem.data[kOut], problem.dtype},
+               stream);
   if (!library_takes(problem)) return multiply_builtin(problem, stream);
   if (addend(problem) == Addend::other) {
     copy_kernels().copy(args.out, args.c, stream);

@@ -21,8 +21,8 @@
 //   start(), cell(acc)      a new accumulator; its cell
 //   value(t)          the value of a stored element, with the map applied
 //   take(acc, v[N], position, step)   accumulates N values, v[i] at `position + i * step` of the reduced range
-// And for the general kernel, values(x, index, v): the values at these indices of x, whose dtype is known at run time, or
-// is P::Element.
+// And for the general kernel, values(x, index, v): the values at these indices of x, whose dtype is known at run time,
+// or is P::Element.
 
 #include <algorithm>
 #include <bit>
@@ -322,6 +322,28 @@ inline constexpr bool kTyped = requires {
   typename P::Element;
 };
 
+/// Accumulates elements with one common stride, with four times as many loads in flight, in the same groups. Returns
+/// the position of the first element that is left.
+template <class P>
+__device__ __forceinline__ int64_t take_groups(const P& policy, typename P::Acc& acc, const void* x,
+                                               const SpreadPlan& plan, int64_t origin, int64_t position, int64_t end) {
+  constexpr int kGroups = 4;
+  const int64_t group = kUnroll * plan.lanes, step = plan.reduced.strides[0][0];
+  for (; position + kGroups * group - plan.lanes < end; position += kGroups * group) {
+    typename P::C v[kGroups][kUnroll];
+#pragma unroll
+    for (int g = 0; g < kGroups; ++g) {
+      int64_t from[kUnroll];
+#pragma unroll
+      for (int u = 0; u < kUnroll; ++u) from[u] = origin + (position + g * group + u * plan.lanes) * step;
+      policy.values(x, from, v[g]);
+    }
+#pragma unroll
+    for (int g = 0; g < kGroups; ++g) policy.take(acc, v[g], position + g * group, int64_t{plan.lanes});
+  }
+  return position;
+}
+
 template <class P>
 __global__ void __launch_bounds__(kSpread)
     reduce_general(const P policy, const void* x, const SpreadPlan plan, const Parts<typename P::Cell> parts) {
@@ -335,23 +357,8 @@ __global__ void __launch_bounds__(kSpread)
     plan.output_dims(output, at);
     const int64_t end = min(plan.count, (blockIdx.y + int64_t{1}) * plan.chunk);
     int64_t position = blockIdx.y * plan.chunk + lane;
-    if constexpr (kTyped<P>) {
-      // Four times as many loads in flight, taken in the same groups.
-      constexpr int kGroups = 4;
-      const int64_t group = kUnroll * plan.lanes, step = plan.reduced.strides[0][0];
-      for (; plan.reduced.rank == 1 && position + kGroups * group - plan.lanes < end; position += kGroups * group) {
-        typename P::C v[kGroups][kUnroll];
-#pragma unroll
-        for (int g = 0; g < kGroups; ++g) {
-          int64_t from[kUnroll];
-#pragma unroll
-          for (int u = 0; u < kUnroll; ++u) from[u] = at[0] + (position + g * group + u * plan.lanes) * step;
-          policy.values(x, from, v[g]);
-        }
-#pragma unroll
-        for (int g = 0; g < kGroups; ++g) policy.take(acc, v[g], position + g * group, int64_t{plan.lanes});
-      }
-    }
+    if constexpr (kTyped<P>)
+      if (plan.reduced.rank == 1) position = take_groups(policy, acc, x, plan, at[0], position, end);
     for (; position < end; position += kUnroll * plan.lanes) {
       int64_t from[kUnroll] = {};
       typename P::C v[kUnroll];

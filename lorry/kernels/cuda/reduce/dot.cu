@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "lorry/kernels/cuda/matmul/dot.h"
+#include "lorry/kernels/cuda/reduce/dot.h"
 #include "lorry/kernels/cuda/reduce/reduce_driver.h"
 
 namespace lorry::kernels::cuda {
@@ -75,33 +75,31 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <class T>
-void multiply(const Problem& p, Stream stream) {
+void multiply(const DotArgs& args, const Stream& stream) {
   constexpr int64_t kStep = kThreads * kRun<T>,
                     kLeast = kFlight * kStep;  // a part keeps every thread's loads in flight
-  const auto *a = reinterpret_cast<const T*>(p.data[kA]), *b = reinterpret_cast<const T*>(p.data[kB]);
-  const int64_t share = ceil_div(p.k, kBlocks), chunk = std::max(kLeast, ceil_div(share, kStep) * kStep);
-  const auto parts = static_cast<unsigned>(std::max<int64_t>(1, ceil_div(p.k, chunk)));
-  const DotPlan plan{p.k, chunk, p.column[kA], p.row[kB],
-                     p.column[kA] == 1 && p.row[kB] == 1 && aligned16(a) && aligned16(b)};
-  const DotEnd end{p.data[kOut], p.dtype, p.alpha};
-  const lorry::cuda::Shape shape{{1, parts}, kThreads};
-  if (parts == 1)
-    return lorry::cuda::launch(stream, shape, multiply_groups<T>, end, a, b, plan, Parts<double>{nullptr, nullptr, 1});
+  const auto *a = static_cast<const T*>(args.a), *b = static_cast<const T*>(args.b);
+  const int64_t share = ceil_div(args.length, kBlocks), chunk = std::max(kLeast, ceil_div(share, kStep) * kStep),
+                parts = std::max<int64_t>(1, ceil_div(args.length, chunk));
+  const bool runs = args.a_step == 1 && args.b_step == 1 && aligned16(a) && aligned16(b);
+  const DotPlan plan{args.length, chunk, args.a_step, args.b_step, runs};
+  const DotEnd end{args.out, args.dtype, args.alpha};
+  const auto launch = [&](const Parts<double>& cells) {
+    lorry::cuda::launch(stream, {{1, static_cast<unsigned>(parts)}, kThreads}, multiply_groups<T>, end, a, b, plan,
+                        cells);
+  };
+  if (parts == 1) return launch({nullptr, nullptr, 1});
   const Scratch cells(parts * int64_t{sizeof(double)}, stream);
   const Tickets tickets(1, stream);
-  lorry::cuda::launch(stream, shape, multiply_groups<T>, end, a, b, plan,
-                      Parts<double>{cells.as<double>(), tickets.data(), static_cast<int32_t>(parts)});
+  launch({cells.as<double>(), tickets.data(), static_cast<int32_t>(parts)});
 }
 
 }  // namespace
 
-bool dot(const Problem& p, Stream stream) {
-  if (p.m != 1 || p.n != 1 || p.batches() != 1 || p.adds) return false;
-  if (p.dtype != kF32 && p.dtype != kF64 && p.dtype != kBF16 && p.dtype != kF16) return false;
-  visit(p.dtype, [&]<class T>(Type<T>) {
-    if constexpr (kFloatingType<T> && sizeof(T) > 1) multiply<T>(p, stream);
+void dot(const DotArgs& args, const Stream& stream) {
+  visit(args.dtype, [&]<class T>(Type<T>) {
+    if constexpr (has_dot(dtype_of<T>)) multiply<T>(args, stream);
   });
-  return true;
 }
 
 }  // namespace lorry::kernels::cuda
