@@ -106,4 +106,10 @@ def write(path, machine, rows):
     """Writes a report where a path is given."""
     if path:
         report = schema.report(machine | {"system": platform.platform()}, rows)
-        Path(path).write_text(json.dumps(report, indent=1) + "\n")
+        text = json.dumps(report, indent=1) + "\n"
+        if Path(path).exists() and not Path(path).is_file():
+            Path(path).write_text(text)  # a pipe or a terminal
+            return
+        part = Path(f"{path}.part")  # an interruption leaves the last whole report
+        part.write_text(text)
+        part.replace(path)

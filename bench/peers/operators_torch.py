@@ -8,8 +8,8 @@ lie in; a case counts as slower only where all of that range lies below 0.95.
 
 With --runs 2 all cases are measured, and then all again: a case is slower if it is in both runs. The report has the
 schema of `lorry bench --json`: two results a case, Lorry's and PyTorch's, or Lorry's alone where PyTorch cannot compute
-the case on the device; tools/operator_tables.py shows it. It is written after every case, so one that is interrupted
-has the cases so far.
+the case on the device; tools/operator_tables.py shows it. It is written after every case of the first run, so one that
+is interrupted has the cases so far, and after each further run.
 """
 import argparse
 import json
@@ -548,7 +548,9 @@ def main():
         for case in measured:
             case.run(lorry, cases[case.name](), a.rounds, a.device)
             case.show(a.device)
-            harness.write(a.json, machine, [row for case in measured if case.own for row in case.rows(a.device)])
+            if run == 0:
+                harness.write(a.json, machine, [row for case in measured if case.own for row in case.rows(a.device)])
+        harness.write(a.json, machine, [row for case in measured for row in case.rows(a.device)])
         slower = [case for case in measured if speedups.verdict(case.speedups) == "slower"]
         print(f"{len(measured)} cases, {len(slower)} slower than {speedups.LEAST} of PyTorch beyond the spread"
               + (f" in each of {run + 1} runs" if run else ""))

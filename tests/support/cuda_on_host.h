@@ -140,6 +140,11 @@ template <class T>
 void __stwb(T* to, const T& x) {
   *to = x;
 }
+[[maybe_unused]] uint32_t __float_as_uint(float x) {
+  uint32_t bits;
+  std::memcpy(&bits, &x, sizeof bits);
+  return bits;
+}
 [[maybe_unused]] float __uint_as_float(uint32_t bits) {
   float x;
   std::memcpy(&x, &bits, sizeof x);

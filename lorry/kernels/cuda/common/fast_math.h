@@ -17,6 +17,13 @@ __device__ __forceinline__ float fast_exp(float x) {
   return y;
 }
 
+/// 1 / x within 1 ulp, for normal x with a normal reciprocal.
+__device__ __forceinline__ float fast_reciprocal(float x) {
+  float y;
+  asm("rcp.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
 /// A value type of formulas (formula/scalar.h) with the operations that formulas with kFastMath use.
 struct FastMath {
   float value;
@@ -30,9 +37,7 @@ struct FastMath {
   friend __device__ __forceinline__ FastMath operator*(FastMath a, FastMath b) { return FastMath(a.value * b.value); }
   /// For divisors of at least 1, whose reciprocals are finite.
   friend __device__ __forceinline__ FastMath operator/(FastMath a, FastMath b) {
-    float reciprocal;
-    asm("rcp.approx.f32 %0, %1;" : "=f"(reciprocal) : "f"(b.value));
-    return FastMath(a.value * reciprocal);
+    return FastMath(a.value * fast_reciprocal(b.value));
   }
   friend __device__ __forceinline__ FastMath exp(FastMath x) { return FastMath(fast_exp(x.value)); }
 };

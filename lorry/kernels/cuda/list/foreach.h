@@ -10,8 +10,8 @@
 
 namespace lorry::kernels::cuda {
 
-/// The elements of a tile; of a list of a few tensors, small tiles. With large ones, such a list would be little more
-/// than one wave of blocks, and the rest of the second would run alone.
+/// The elements of a tile; of a list of a few tensors, small tiles. With large tiles, such a list has slightly more
+/// blocks than run at once, and the few that remain would run alone.
 inline constexpr int kForeachTile = 4'096, kForeachSmallTile = 1'024;
 inline constexpr size_t kForeachFew = 64;
 inline constexpr uint64_t kForeachFewElements = uint64_t{1} << 26;

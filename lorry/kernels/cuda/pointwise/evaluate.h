@@ -78,8 +78,7 @@ struct Logarithm {
     e = static_cast<float>(exponent);
     const float m = __uint_as_float(bits - (static_cast<uint32_t>(exponent) << 23));
     const float above = m - 1, divisor = m + 1, divisor_low = m - (divisor - 1);
-    float reciprocal;
-    asm("rcp.approx.f32 %0, %1;" : "=f"(reciprocal) : "f"(divisor));
+    const float reciprocal = fast_reciprocal(divisor);
     s = above * reciprocal;
     s_low = std::fma(-s, divisor_low, std::fma(-s, divisor, above)) * reciprocal;
     square = s * s;
@@ -119,7 +118,7 @@ struct Logarithm {
 };
 
 /// x^y for positive normal x and results well inside the range of f32, within 1.8 ulp (pow of the CUDA library: 4); a
-/// cube is rounded once. Results for narrow floats, and exponents up to 4, do not need the rest of s^3.
+/// cube is computed in f64. Results for narrow floats, and exponents up to 4, do not need the rest of s^3.
 template <int N>
 __device__ __forceinline__ void usual_powers(const float (&x)[N][2], bool narrow, float (&result)[N], bool (&done)[N]) {
   constexpr uint32_t kSmallestNormal = 0x00800000, kNormals = 0x7f000000;
@@ -163,13 +162,14 @@ __device__ __forceinline__ void evaluate_shortly(const C (&x)[N][kArity], bool n
       if constexpr (std::is_same_v<Formula, formula::FloorDivide>) {
         done[i] = floor_quotient(x[i][0], x[i][1], result[i]);
       } else {
+        static_assert(std::is_same_v<Formula, formula::Softplus>);
         result[i] = evaluate<Formula, C>(x[i][0], C(1), x[i][2]);  // without the product and the quotient by 1
         done[i] = x[i][1] == 1;
       }
     }
   }
 }
-/// All others.
+/// An element without a short way; called, not inlined.
 template <class Formula, class C, class... X>
 __device__ __noinline__ C evaluate_others(X... x) {
   if constexpr (std::is_same_v<Formula, formula::Pow>) {
@@ -183,6 +183,7 @@ __device__ __noinline__ C evaluate_others(X... x) {
 /// in the same way, so results do not depend on strides. kInline: long formulas are not called.
 template <class Formula, bool kInline = false, class C, int N, int kArity>
 __device__ __forceinline__ void compute(const C (&x)[N][kArity], bool narrow, C (&result)[N]) {
+  static_assert(!(kShortWay<Formula, C> && formula::kFastMath<Formula>));
   [[maybe_unused]] bool done[N], all = true;
   if constexpr (kShortWay<Formula, C>) {
     evaluate_shortly<Formula>(x, narrow, result, done);

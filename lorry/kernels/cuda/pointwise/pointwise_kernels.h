@@ -3,6 +3,7 @@
 // The kernels of pointwise.h, for one formula each. They are static because several objects may instantiate a formula
 // that two rows share.
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 

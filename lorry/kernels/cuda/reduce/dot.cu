@@ -10,7 +10,7 @@
 namespace lorry::kernels::cuda {
 namespace {
 
-constexpr int kThreads = kSpread, kFlight = 4;
+constexpr int kDotThreads = kSpread, kFlight = 4;
 
 struct DotPlan {
   int64_t length, chunk;   // a block multiplies `chunk` elements
@@ -57,9 +57,9 @@ __device__ __forceinline__ Run<T, kRun<T>> load_group(const T* from, int64_t at,
 
 /// kAligned: both vectors can be read 16 bytes at a time.
 template <class T, bool kAligned>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kDotThreads)
     multiply_groups(const DotEnd policy, const T* a, const T* b, const DotPlan plan, const Parts<double> parts) {
-  constexpr int kV = kRun<T>, kStep = kThreads * kV;
+  constexpr int kV = kRun<T>, kStep = kDotThreads * kV;
   const int64_t begin = blockIdx.y * plan.chunk, end = min(plan.length, begin + plan.chunk);
   int64_t at = begin + static_cast<int64_t>(threadIdx.x) * kV;
   double total = 0;
@@ -78,23 +78,24 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll 1
   for (; at < end; at += kStep)
     total += multiply_group(load_group(a, at, end, plan.a_step), load_group(b, at, end, plan.b_step));
-  const double cell = combine_spread(policy, total, static_cast<int>(threadIdx.x), 0, kThreads, 1);
+  const double cell = combine_spread(policy, total, static_cast<int>(threadIdx.x), 0, kDotThreads, 1);
   if (threadIdx.x == 0) leave(policy, parts, 1, 0, 0, cell);
   combine_parts(policy, parts, 1, 0, 1, [](int64_t) { return int64_t{0}; });
 }
 
 template <class T>
 void multiply(const DotArgs& args, const Stream& stream) {
-  constexpr int64_t kStep = kThreads * kRun<T>,
+  constexpr int64_t kStep = kDotThreads * kRun<T>,
                     kLeast = kFlight * kStep;  // a part keeps every thread's loads in flight
   const auto *a = static_cast<const T*>(args.a), *b = static_cast<const T*>(args.b);
+  // About as many parts as the driver makes of one output.
   const int64_t share = ceil_div(args.length, kBlocks), chunk = std::max(kLeast, ceil_div(share, kStep) * kStep),
                 parts = std::max<int64_t>(1, ceil_div(args.length, chunk));
   const bool aligned = args.a_step == 1 && args.b_step == 1 && aligned16(a) && aligned16(b);
   const DotPlan plan{args.length, chunk, args.a_step, args.b_step};
   const DotEnd end{args.out, args.dtype, args.alpha};
   const auto launch = [&](const Parts<double>& cells) {
-    lorry::cuda::launch(stream, {{1, static_cast<unsigned>(parts)}, kThreads},
+    lorry::cuda::launch(stream, {{1, static_cast<unsigned>(parts)}, kDotThreads},
                         aligned ? multiply_groups<T, true> : multiply_groups<T, false>, end, a, b, plan, cells);
   };
   if (parts == 1) return launch({nullptr, nullptr, 1});

@@ -13,6 +13,13 @@ __device__ __noinline__ C power(C v, C exponent) {
   return std::pow(std::abs(v), exponent);
 }
 
+/// Adds elements one after the other.
+template <class Cell, class C, int N>
+__device__ __forceinline__ void add_in_order(Cell& total, const C (&v)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; ++i) total = fold_one<Fold::sum>(total, static_cast<Cell>(v[i]));
+}
+
 /// A fold of any dtype, with totals as in Folded.
 template <class C_>
 struct AnyFold : FoldEnd<C_> {
@@ -36,11 +43,7 @@ struct AnyFold : FoldEnd<C_> {
   /// In order. Plain sums, the most frequent, do without a test per element.
   template <int N>
   __device__ __forceinline__ void take(Acc& acc, const C (&v)[N], int64_t, int64_t) const {
-    if (this->fold == Fold::sum && this->map == Map::none) {
-#pragma unroll
-      for (int i = 0; i < N; ++i) acc = fold_one<Fold::sum>(acc, static_cast<Cell>(v[i]));
-      return;
-    }
+    if (this->fold == Fold::sum && this->map == Map::none) return add_in_order(acc, v);
     C rest[N];
 #pragma unroll
     for (int i = 0; i < N; ++i) rest[i] = v[i];
@@ -79,8 +82,7 @@ struct OneByOne : FoldEnd<Accumulate<T>> {
   }
   template <int N>
   __device__ __forceinline__ void take(Acc& acc, const C (&v)[N], int64_t, int64_t) const {
-#pragma unroll
-    for (int i = 0; i < N; ++i) acc = fold_one<Fold::sum>(acc, static_cast<Cell>(v[i]));
+    add_in_order(acc, v);
   }
 };
 

@@ -8,6 +8,7 @@ namespace lorry::kernels::cuda {
 namespace {
 
 inline float fast_exp(float x) { return std::exp2(x * 1.44269504088896341f); }
+inline float fast_reciprocal(float x) { return 1 / x; }
 
 struct FastMath {
   float value;
