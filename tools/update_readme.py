@@ -390,9 +390,9 @@ def operator_counts():
         if report := report_of(name):
             operators = operator_tables.Operators(report)
             faster, equal, slower = (len(operators.with_verdict(x)) for x in ("faster", "equal", "slower"))
-            are = "is" if slower == 1 else "are"
-            said.append(f"{title}: of {len(operators.pairs)} single calls {faster} are faster than "
-                        f"{version_of(report)}, {equal} take the same time, {slower} {are} slower.")
+            are = {n: "is" if n == 1 else "are" for n in (faster, equal, slower)}
+            said.append(f"{title}: of {len(operators.pairs)} single calls {faster} {are[faster]} faster than "
+                        f"{version_of(report)}, {equal} {are[equal]} as fast, {slower} {are[slower]} slower.")
     if not said:
         return ""
     return textwrap.fill(" ".join([*said, "[Each of them](docs/operator-speed.md) is listed."]), WIDTH)

@@ -150,7 +150,7 @@ class UpdateReadme(unittest.TestCase):
         machine = {"cpu": "a processor", "threads": 2}
         (self.results / "operators.json").write_text(json.dumps({"machine": machine, "results": results}))
         self.assert_noticed_and_mended()
-        self.assertIn("of 3 single calls 1 are faster than PyTorch 9.9.9, 1 take the same time, 1 are slower",
+        self.assertIn("of 3 single calls 1 is faster than PyTorch 9.9.9, 1 is as fast, 1 is slower",
                       self.readme().replace("\n", " "))
         page = (self.root / "docs/operator-speed.md").read_text()
         self.assertIn("| pointwise | 3 | 1 | 1 | 1 | 0.88 x |\n", page)
