@@ -389,10 +389,10 @@ def operator_counts():
     for name, title, _ in OPERATORS:
         if report := report_of(name):
             operators = operator_tables.Operators(report)
-            faster, equal, slower = (len(operators.with_verdict(x)) for x in ("faster", "equal", "slower"))
-            are = {n: "is" if n == 1 else "are" for n in (faster, equal, slower)}
-            said.append(f"{title}: of {len(operators.pairs)} single calls {faster} {are[faster]} faster than "
-                        f"{version_of(report)}, {equal} {are[equal]} as fast, {slower} {are[slower]} slower.")
+            counts = [len(operators.with_verdict(x)) for x in ("faster", "equal", "slower")]
+            faster, equal, slower = (f"{n} {'is' if n == 1 else 'are'}" for n in counts)
+            said.append(f"{title}: of {len(operators.pairs)} single calls {faster} faster than {version_of(report)}, "
+                        f"{equal} as fast, {slower} slower.")
     if not said:
         return ""
     return textwrap.fill(" ".join([*said, "[Each of them](docs/operator-speed.md) is listed."]), WIDTH)

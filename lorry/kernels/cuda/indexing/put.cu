@@ -187,15 +187,14 @@ __global__ void __launch_bounds__(kThreads, kBlocks<Index>)
 }
 
 void move(const PutArgs& args, const PutPlan& p, const uint8_t* wins, int64_t first, int64_t count, Stream stream) {
-  const Layout layouts[] = {args.target.layout, args.source.layout, args.index.layout, p.numbers};
-  Iteration it = collapse(layouts, 4);
-  int64_t step = args.step;
-  const int64_t bytes = widen(it, size_of(args.target.dtype), args.target.data, args.source.data, step), n = it.numel();
-  visit_word(bytes, [&]<class Word>(Type<Word>) {
+  const PutWords words(args, p);
+  const Iteration& it = words.it;
+  const int64_t n = it.numel();
+  visit_word(words.bytes, [&]<class Word>(Type<Word>) {
     visit_index(fits_narrow(it), [&]<class Index>(Type<Index>) {
       lorry::cuda::launch(stream, {tiles(n), kThreads}, put_words<Word, Index>, args.target.as<Word>(),
                           args.source.as<const Word>(), args.index.as<const int64_t>(), wins, first,
-                          static_cast<uint32_t>(count), static_cast<Index>(n), step, StridedIndexer<4, Index>(it),
+                          static_cast<uint32_t>(count), static_cast<Index>(n), words.step, StridedIndexer<4, Index>(it),
                           IndexBounds(args, stream));
     });
   });

@@ -72,6 +72,22 @@ inline bool narrow(const PutPlan& p) {
   return p.nowhere <= INT32_MAX && fits_narrow(p.orders) && fits_narrow(p.columns);
 }
 
+/// All elements in words of `bytes` bytes (widen). Operands: target, source, index, number of the order.
+struct PutWords {
+  Iteration it;
+  int64_t step, bytes;
+
+  PutWords(const PutArgs& args, const PutPlan& p) : it(all(args, p)), step(args.step) {
+    bytes = widen(it, size_of(args.target.dtype), args.target.data, args.source.data, step);
+  }
+
+ private:
+  static Iteration all(const PutArgs& args, const PutPlan& p) {
+    const Layout layouts[] = {args.target.layout, args.source.layout, args.index.layout, p.numbers};
+    return collapse(layouts, 4);
+  }
+};
+
 /// Assigns the last of a few orders with one launch, if they are long rows; else returns false. Defined in put_last.cu.
 bool put_last(const PutArgs& args, const PutPlan& p, Stream stream);
 

@@ -77,17 +77,14 @@ int64_t row_width(const Iteration& it) {
 }  // namespace
 
 bool put_last(const PutArgs& args, const PutPlan& p, Stream stream) {
-  const Layout layouts[] = {args.target.layout, args.source.layout, args.index.layout, p.numbers};
-  Iteration it = collapse(layouts, 4);
-  int64_t step = args.step;
-  const int64_t bytes = widen(it, size_of(args.target.dtype), args.target.data, args.source.data, step), n = it.numel(),
-                width = row_width(it), tiles = (n + kTile - 1) / kTile;
+  const PutWords words(args, p);
+  const Iteration& it = words.it;
+  const int64_t n = it.numel(), width = row_width(it), tiles = (n + kTile - 1) / kTile;
   if (width < kTile / (kTileOrders - 2) + 1 || tiles * p.count > kMostKeys || !fits_narrow(it)) return false;
-  it.operands = 3;
-  visit_word(bytes, [&]<class Word>(Type<Word>) {
+  visit_word(words.bytes, [&]<class Word>(Type<Word>) {
     lorry::cuda::launch(stream, {static_cast<unsigned>(tiles), kThreads}, put_rows<Word>, args.target.as<Word>(),
                         args.source.as<const Word>(), args.index.as<const int64_t>(), static_cast<uint32_t>(p.count),
-                        Divider(width), static_cast<uint32_t>(n), step, StridedIndexer<3, uint32_t>(it),
+                        Divider(width), static_cast<uint32_t>(n), words.step, StridedIndexer<3, uint32_t>(it),
                         OrderKeys<uint32_t, uint32_t>(args, p, stream));
   });
   return true;
