@@ -7,6 +7,7 @@
 #include <cstring>
 #include <utility>
 
+#include "lorry/device/cuda/launch.h"
 #include "lorry/formula/formulas.h"
 #include "lorry/kernels/cuda/pointwise/evaluate.h"
 #include "lorry/kernels/cuda/pointwise/pointwise.h"
@@ -15,13 +16,13 @@ namespace lorry::kernels::cuda {
 
 // ---- contiguous -----------------------------------------------------------------------------------------------------
 
-/// Runs in flight per thread: 64 bytes of operands, and at most 16 elements. A formula that is called leaves few
-/// registers for them.
+/// Runs in flight per thread: more would take registers from formulas that are called, and leave fewer waves of blocks,
+/// which overlap.
 template <class Formula, class T, int kArity>
-inline constexpr int kContiguousRuns = kArity > 2 || sizeof(T) == 1            ? 1
-                                       : formula::kLong<Formula, ComputeOf<T>> ? (kArity == 1 && sizeof(T) == 4 ? 2 : 1)
-                                       : kArity == 2 || sizeof(T) == 2         ? 2
-                                                                               : 4;
+inline constexpr int kContiguousRuns = kArity > 2 || sizeof(T) <= 2 ||
+                                               (formula::kLong<Formula, ComputeOf<T>> && (kArity > 1 || sizeof(T) > 4))
+                                           ? 1
+                                           : 2;
 /// Blocks that a multiprocessor must have registers for. With all of its threads at work, a few million elements are
 /// one wave of blocks; with a block less, two, of which the second is nearly empty.
 template <class T, int kArity>
@@ -49,6 +50,7 @@ static __global__ void __launch_bounds__(kPointwiseBlock, kContiguousBlocks<T, k
   constexpr bool kRepeats = std::is_same_v<T, C> && !kChoice;
   Run<Word, kWords> x[kArity][kRuns];
   Run<uint8_t, kLength> conditions[kRuns];
+  lorry::cuda::begin_programmatic();
 
   const int64_t first = int64_t{blockIdx.x} * (kRuns * kPointwiseBlock) + threadIdx.x;
 #pragma unroll
@@ -369,6 +371,7 @@ __device__ __forceinline__ void offsets_at(const StridedIndexer<kOperands, uint3
 template <class Formula, int kArity, class C>
 static __global__ void __launch_bounds__(kPointwiseBlock) strided(const __grid_constant__ StridedCall<kArity, C> call) {
   constexpr uint32_t kLength = kLanes<C>, kGroups = strided_groups(kArity);
+  lorry::cuda::begin_programmatic();
   const uint32_t base = blockIdx.x * kStridedTile<kArity, C>;
   const bool rounded = is_narrow(call.out.dtype);
   uint32_t i = base + threadIdx.x, step = kPointwiseBlock, end = min(call.n, base + kStridedTile<kArity, C>);
