@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Checks the structure of the tree: rooms include and link only rooms above them, the folders of a room only what is
-named here, no file includes itself by way of others, one file launches on GPUs, and no file outgrows its subject.
+named here, no file includes itself by way of others, one file launches on GPUs, every kernel waits for the one before
+it, and no file outgrows its subject.
 
     tools/check_includes.py [ROOT]
 
@@ -162,6 +163,16 @@ def launch_violations(text, source):
             yield number, "launches, copies and fills go through lorry/device/cuda/launch.h"
 
 
+def kernel_violations(text, source):
+    """Kernels are launched before the one before them ends (lorry/device/cuda/launch.h), and must wait for it."""
+    if source in MAY_LAUNCH:
+        return
+    kernels = [at.start() for at in re.finditer(r'__global__[^;"{}]*{(?!})', text)]
+    for begin, end in zip(kernels, [*kernels[1:], len(text)]):
+        if "begin_programmatic();" not in text[begin:end]:
+            yield text.count("\n", 0, begin) + 1, "a kernel begins with lorry::cuda::begin_programmatic()"
+
+
 def link_violations(room, text):
     for number, line in enumerate(text.splitlines(), 1):
         for other in LINK.findall(line.split("#")[0]):
@@ -221,7 +232,7 @@ def violations(root):
             found = link_violations(room, text) if is_list else include_violations(path, room, text, source)
             for number, what in found:
                 yield path, number, what
-            for number, what in launch_violations(text, source):
+            for number, what in (*launch_violations(text, source), *kernel_violations(text, source)):
                 yield path, number, what
     for file, number, what in cycles(includes):
         yield root / file, number, what

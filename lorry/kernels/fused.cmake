@@ -8,7 +8,7 @@ if(LORRY_WITH_CUDA)
     "${PROJECT_SOURCE_DIR}/lorry/formula/*.h" "${PROJECT_SOURCE_DIR}/${standard}/*")
   list(FILTER headers EXCLUDE REGEX "README")
   list(APPEND headers lorry/base/macros.h lorry/layout/dtype_enum.h lorry/layout/dtypes.def lorry/layout/half.h
-    lorry/device/state_type.h lorry/kernels/common/master_kind.h
+    lorry/device/cuda/begin_programmatic.h lorry/device/state_type.h lorry/kernels/common/master_kind.h
     lorry/kernels/cuda/list/list.h lorry/kernels/cuda/list/tile.h lorry/kernels/cuda/optim/branch_free.h
     lorry/kernels/cuda/optim/step.h lorry/kernels/cuda/optim/step_compressed.h
     lorry/kernels/cuda/common/divider.h lorry/kernels/cuda/common/element.h lorry/kernels/cuda/common/fast_math.h

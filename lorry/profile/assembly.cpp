@@ -158,7 +158,18 @@ int64_t Assembly::trace_time(int64_t ns) const {
   return static_cast<int64_t>(static_cast<double>(ns - clocks_.trace_first) * rate);
 }
 
-void Assembly::add(const Traced& traced) {
+void count_time_once(std::vector<TracedWork>& work) {
+  std::ranges::stable_sort(work, {}, [](const TracedWork& x) { return x.record.begin; });
+  std::map<std::pair<int8_t, int32_t>, int64_t> ends;  // of the last work, by device and stream
+  for (TracedWork& x : work) {
+    int64_t& end = ends.try_emplace({x.record.device, x.record.stream}, x.record.begin).first->second;
+    x.record.begin = std::min(std::max(x.record.begin, end), x.record.end);
+    end = std::max(end, x.record.end);
+  }
+}
+
+void Assembly::add(Traced traced) {
+  count_time_once(traced.work);
   std::unordered_map<uint32_t, int32_t> spans, calls;
   for (const auto& [correlation, number] : traced.external) {
     const auto thread = static_cast<size_t>((number >> 32) - 1);

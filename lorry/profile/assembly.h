@@ -18,6 +18,10 @@ struct SessionClocks {
   int64_t trace_first = 0, trace_last = 0;  ///< DeviceTrace::now() at these moments; 0 without a trace
 };
 
+/// Kernels start before the work before them on their stream ends, and wait for it (device/cuda/launch.h). Moves the
+/// beginning of each to the end of that work, so that time is counted once. Sorts by the beginnings.
+void count_time_once(std::vector<TracedWork>& work);
+
 class Assembly {
  public:
   explicit Assembly(const SessionClocks& clocks);
@@ -26,7 +30,7 @@ class Assembly {
   /// A memory event of a thread that was not recorded.
   void add_outside(const LoggedMemory& record, const std::string& allocator);
   void add_memory_before(const std::string& allocator, int64_t bytes);
-  void add(const Traced& traced);
+  void add(Traced traced);
   void add_failure(const std::string& why) { made_.incomplete.push_back(why); }
   Recording finish();
 

@@ -479,7 +479,7 @@ Recording Recorder::finish() {
   }
   for (const auto& [record, allocator] : outside) assembly.add_outside(record, allocator);
   for (const auto& [allocator, bytes] : memory_before_) assembly.add_memory_before(allocator, bytes);
-  assembly.add(traced);
+  assembly.add(std::move(traced));
   for (const std::string& failure : failures) assembly.add_failure(failure);
   recording = assembly.finish();
   recording.started = started_, recording.no_gpu = no_gpu_, recording.process = process_;

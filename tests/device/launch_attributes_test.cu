@@ -24,14 +24,13 @@ __global__ void write_late(int32_t* out, int32_t value) {
 }
 
 __global__ void add_after(int32_t* out, const int32_t* x) {
-#if __CUDA_ARCH__ >= 900
-  cudaGridDependencySynchronize();
-#endif
+  lorry::cuda::begin_programmatic();
   out[threadIdx.x] = x[threadIdx.x] + 1;
 }
 
 /// Each block writes its rank in its cluster.
 __global__ void write_rank(int32_t* out) {
+  lorry::cuda::begin_programmatic();
   uint32_t rank = 0;
 #if __CUDA_ARCH__ >= 900
   asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
@@ -65,10 +64,10 @@ TEST(LaunchAttributes, a_programmatic_launch_waits_where_its_kernel_does) {
   Last last;
   for (int32_t round = 0; round < 20; ++round) {
     const Copied<int32_t> x(kGPU, std::vector<int32_t>(kCount, -1)), y(kGPU, std::vector<int32_t>(kCount, -1));
-    lorry::cuda::launch(stream, {1, kCount}, write_late, x.data(), round);
+    lorry::cuda::launch(stream, {.grid = 1, .block = kCount, .programmatic = false}, write_late, x.data(), round);
     {
       const device::ObserveLaunches observe(last);
-      lorry::cuda::launch(stream, {.grid = 1, .block = kCount, .programmatic = true}, add_after, y.data(), x.data());
+      lorry::cuda::launch(stream, {.grid = 1, .block = kCount}, add_after, y.data(), x.data());
     }
     EXPECT_EQ(y.read(), std::vector<int32_t>(kCount, round + 1));
   }
@@ -82,7 +81,8 @@ TEST(LaunchAttributes, blocks_are_launched_in_clusters) {
   Last last;
   {
     const device::ObserveLaunches observe(last);
-    lorry::cuda::launch(current_stream(kGPU), {.grid = 8, .block = 32, .cluster = {4, 1, 1}}, write_rank, ranks.data());
+    lorry::cuda::launch(current_stream(kGPU), {.grid = 8, .block = 32, .cluster = {4, 1, 1}, .programmatic = false},
+                        write_rank, ranks.data());
   }
   EXPECT_EQ(ranks.read(), (std::vector<int32_t>{0, 1, 2, 3, 0, 1, 2, 3}));
   EXPECT_FALSE(last.programmatic);

@@ -26,17 +26,20 @@ using test::kGPU;
 constexpr uint32_t kPoison = 0xdeadbeef;
 
 __global__ void spin(int64_t cycles) {
+  lorry::cuda::begin_programmatic();
   const int64_t start = clock64();
   while (clock64() - start < cycles) {
   }
 }
 
 __global__ void fill(uint32_t* words, int64_t count, uint32_t value) {
+  lorry::cuda::begin_programmatic();
   for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += int64_t{gridDim.x} * blockDim.x)
     words[i] = value;
 }
 
 __global__ void compare(const uint32_t* words, int64_t count, uint32_t value, unsigned long long* wrong) {
+  lorry::cuda::begin_programmatic();
   for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += int64_t{gridDim.x} * blockDim.x)
     if (words[i] != value) atomicAdd(wrong, 1ull);
 }

@@ -12,6 +12,7 @@
 
 #include "lorry/lorry.h"
 #include "lorry/nn/gpt.h"
+#include "lorry/ops/dispatch/table.h"
 #include "lorry/profile/session.h"
 #include "tests/support/on_cuda.h"
 

@@ -114,6 +114,13 @@ class CheckIncludes(unittest.TestCase):
                                 "lorry/device/cuda/launch.h")
             self.assertEqual(self.check({"lorry/device/cuda/launch.cpp": call})[0], 0)
 
+    def test_a_kernel_that_does_not_wait_for_the_one_before_it_is_refused(self):
+        head = "template <class T>\n__global__ void __launch_bounds__(kThreads)\n    fill(T* to, T value) {\n"
+        waits = head + "  lorry::cuda::begin_programmatic();\n  *to = value;\n}\n"
+        self.assertEqual(self.check({"lorry/kernels/cuda/list/list.cu": waits})[0], 0)
+        self.assert_refused({"lorry/kernels/cuda/list/list.cu": waits + head + "  *to = value;\n}\n"},
+                            "lorry/kernels/cuda/list/list.cu:8:", "begin_programmatic")
+
     def test_a_file_past_600_lines_is_refused(self):
         self.assertEqual(self.check({"tests/base/long_test.cpp": "\n" * 600})[0], 0)
         self.assert_refused({"tests/base/long_test.cpp": "\n" * 601}, "tests/base/long_test.cpp:601:", "second subject")

@@ -18,11 +18,13 @@ namespace lorry::bench::lessons {
 namespace {
 
 __global__ void scale_vector(std::vector<float*> tensors) {
+  lorry::cuda::begin_programmatic();
   float* tensor = tensors.data()[blockIdx.x];
   tensor[threadIdx.x] *= 2;
 }
 
 __global__ void scale_pointers(float** tensors) {
+  lorry::cuda::begin_programmatic();
   float* tensor = tensors[blockIdx.x];
   tensor[threadIdx.x] *= 2;
 }

@@ -74,38 +74,28 @@ void put(uint32_t (&to)[3], dim3 from) { to[0] = from.x, to[1] = from.y, to[2] =
 
 constexpr int kProgrammaticCapability = 90;  ///< earlier devices have no programmatic dependent launch
 
-/// A launch with attributes, which cudaLaunchKernel does not accept.
-[[gnu::noinline]] cudaError_t launch_extended(Stream stream, const Shape& shape, const void* kernel, void** values) {
-  std::array<cudaLaunchAttribute, 2> attributes{};
-  unsigned count = 0;
+}  // namespace
+
+void detail::launch(Stream stream, const Shape& shape, const void* kernel, void** values, const ParameterType* types,
+                    int count) {
+  const DeviceGuard guard = prepare(stream);
+  std::array<cudaLaunchAttribute, 2> attributes;
+  unsigned set = 0;
   if (shape.programmatic && properties(stream.device.index).compute_capability >= kProgrammaticCapability) {
-    attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attributes[count++].val.programmaticStreamSerializationAllowed = 1;
+    attributes[set].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[set++].val.programmaticStreamSerializationAllowed = 1;
   }
-  if (shape.cluster.x * shape.cluster.y * shape.cluster.z > 1) {
-    attributes[count].id = cudaLaunchAttributeClusterDimension;
-    attributes[count++].val.clusterDim = {shape.cluster.x, shape.cluster.y, shape.cluster.z};
+  if (shape.cluster.x != 1 || shape.cluster.y != 1 || shape.cluster.z != 1) {
+    attributes[set].id = cudaLaunchAttributeClusterDimension;
+    attributes[set++].val.clusterDim = {shape.cluster.x, shape.cluster.y, shape.cluster.z};
   }
   const cudaLaunchConfig_t configuration{.gridDim = shape.grid,
                                          .blockDim = shape.block,
                                          .dynamicSmemBytes = shape.shared_bytes,
                                          .stream = handle(stream),
                                          .attrs = attributes.data(),
-                                         .numAttrs = count};
-  return cudaLaunchKernelExC(&configuration, kernel, values);
-}
-
-}  // namespace
-
-void detail::launch(Stream stream, const Shape& shape, const void* kernel, void** values, const ParameterType* types,
-                    int count) {
-  const DeviceGuard guard = prepare(stream);
-  const bool extended = shape.programmatic || shape.cluster.x != 1 || shape.cluster.y != 1 || shape.cluster.z != 1;
-  if (extended) [[unlikely]]
-    check(launch_extended(stream, shape, kernel, values), "cudaLaunchKernelExC");
-  else
-    check(cudaLaunchKernel(kernel, shape.grid, shape.block, values, shape.shared_bytes, handle(stream)),
-          "cudaLaunchKernel");
+                                         .numAttrs = set};
+  check(cudaLaunchKernelExC(&configuration, kernel, values), "cudaLaunchKernelExC");
   if (device::launches_observed()) [[unlikely]]
     announce_kernel(stream, shape, kernel, values, types, count);
   if (g_blocking) [[unlikely]]

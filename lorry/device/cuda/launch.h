@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "lorry/base/modes.h"
+#include "lorry/device/cuda/begin_programmatic.h"
 #include "lorry/device/cuda/device_assert.h"
 #include "lorry/device/cuda/parameters.h"
 #include "lorry/device/cuda/runtime.h"
@@ -25,22 +26,10 @@ struct Shape {
   dim3 block;
   size_t shared_bytes = 0;  ///< dynamic shared memory; above 48 KB call allow_shared first
   dim3 cluster = {1, 1, 1};
-  /// The kernel may start before the preceding kernel on the stream ends (programmatic dependent launch). It must call
-  /// cudaGridDependencySynchronize() before it reads or writes memory of that kernel: begin_programmatic() does.
-  /// Devices before compute capability 9.0 launch it as usual.
-  bool programmatic = false;
+  /// The kernel may start before the preceding kernel on the stream ends. It must call begin_programmatic() before it
+  /// reads or writes memory of that kernel. Devices before compute capability 9.0 launch it as usual.
+  bool programmatic = true;
 };
-
-#ifdef __CUDACC__
-/// Begins a kernel that is launched so and has nothing to do early. The next kernel may start at once, and do what it
-/// has to do early.
-__device__ __forceinline__ void begin_programmatic() {
-#if __CUDA_ARCH__ >= 900
-  cudaTriggerProgrammaticLaunchCompletion();
-  cudaGridDependencySynchronize();
-#endif
-}
-#endif
 
 /// Must be called before any work is enqueued: throws an error that an earlier kernel has reported, and notes the
 /// operator for the message of a fault. The stream's device is current during the guard's lifetime.

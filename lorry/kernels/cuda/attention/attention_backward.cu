@@ -18,6 +18,7 @@ enum class Of { query, key, value };
 /// One warp per row.
 template <class T>
 __global__ void __launch_bounds__(256) delta_kernel(AttentionProblem p) {
+  lorry::cuda::begin_programmatic();
   using C = Compute<T>;
   const int64_t n = int64_t{blockIdx.x} * 8 + threadIdx.x / 32, pair = n / p.t;
   if (pair >= p.batches * p.heads) return;
@@ -35,6 +36,7 @@ __global__ void __launch_bounds__(256) delta_kernel(AttentionProblem p) {
 template <class T, int kColumnTiles, Of kOf>
 __global__ void __launch_bounds__(AttentionTile<T>::kThreads, AttentionTile<T>::kBlocks)
     gradient_kernel(AttentionProblem p) {
+  lorry::cuda::begin_programmatic();
   using Tile = AttentionTile<T>;
   using C = typename Tile::C;
   constexpr int kSide = Tile::kSide;

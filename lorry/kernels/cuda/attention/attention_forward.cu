@@ -16,6 +16,7 @@ namespace {
 template <class T, int kColumnTiles, bool kAhead>
 __global__ void __launch_bounds__(AttentionTile<T>::kThreads, kAhead ? 1 : AttentionTile<T>::kBlocks)
     forward_kernel(AttentionProblem p) {
+  lorry::cuda::begin_programmatic();
   using Tile = AttentionTile<T>;
   using C = typename Tile::C;
   constexpr int kSide = Tile::kSide;

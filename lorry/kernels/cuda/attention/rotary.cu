@@ -97,6 +97,7 @@ struct Elements {
 
 template <class T, int kN>
 __global__ __launch_bounds__(kBlock) void rotary_kernel(const __grid_constant__ Problem<T> p) {
+  lorry::cuda::begin_programmatic();
   using C = Accumulate<T>;
   const int team = static_cast<int>(threadIdx.x) / p.lanes, lane = static_cast<int>(threadIdx.x) - team * p.lanes;
   if (team >= p.teams) return;

@@ -94,7 +94,7 @@ __device__ __forceinline__ Run<T, N> load_streaming(const T* from) {
 template <class T>
 __device__ __forceinline__ Run<T, kRun<T>> load_once(const T* from) {
   uint4 bytes;
-  asm volatile("ld.global.nc.L1::no_allocate.v4.b32 {%0, %1, %2, %3}, [%4];"
+  asm volatile("ld.global.L1::no_allocate.v4.b32 {%0, %1, %2, %3}, [%4];"
                : "=r"(bytes.x), "=r"(bytes.y), "=r"(bytes.z), "=r"(bytes.w)
                : "l"(__cvta_generic_to_global(from)));
   return std::bit_cast<Run<T, kRun<T>>>(bytes);

@@ -6,6 +6,7 @@
 // take turns, so that all blocks together go down the rows. The sums of a block's threads, and then those of the parts,
 // are added in a fixed order; the parts by the last block of a tile to finish. So the order depends only on the shape.
 
+#include "lorry/device/cuda/begin_programmatic.h"
 #include "lorry/kernels/cuda/common/last_block.h"
 #include "lorry/kernels/cuda/fused/map_kernel.h"
 

@@ -39,6 +39,7 @@ __device__ __forceinline__ void run(const Arguments& a, int64_t first, int apart
 }}
 
 extern "C" __global__ void __launch_bounds__(kBlock) {name}(const __grid_constant__ Arguments a) {{
+  lorry::cuda::begin_programmatic();
   const int64_t tile = int64_t{{blockIdx.x}} * kTile;
   if (kWidth > 1 && a.vectors && tile + kTile <= a.elements) {{
     run<kWidth, true>(a, tile + threadIdx.x * kWidth, kBlock * kWidth);

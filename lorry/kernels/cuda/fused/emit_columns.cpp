@@ -50,6 +50,7 @@ __device__ __forceinline__ void take(const Arguments& a, const Place& place, int
 }}
 
 extern "C" __global__ void __launch_bounds__(kBlock, {blocks}) {name}(const __grid_constant__ Arguments a) {{
+  lorry::cuda::begin_programmatic();
   const Place place(a);
   Sums sums = {{}};
   if (place.column < a.n && place.first < a.rows) {{

@@ -21,6 +21,7 @@ using Arguments = RowArguments<{operands}, {numbers}>;
 constexpr int kBlock = {block}, kRuns = {runs}, kLength = {length};
 
 extern "C" __global__ void __launch_bounds__(kBlock) {name}(const __grid_constant__ Arguments a) {{
+  lorry::cuda::begin_programmatic();
   const Team team(static_cast<int>(a.lanes));
   const bool live = team.row < a.rows;
   const int body = live ? static_cast<int>(a.n / kLength) : 0;

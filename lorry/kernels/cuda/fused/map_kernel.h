@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "lorry/device/cuda/begin_programmatic.h"
 #include "lorry/kernels/cuda/common/divider.h"
 #include "lorry/kernels/cuda/common/element.h"
 #include "lorry/kernels/cuda/pointwise/evaluate.h"

@@ -4,6 +4,7 @@
 // own kernels (rowwise/rows.h). A wide register is an array [runs][elements of a run] in each thread; a narrow one is a
 // value that all threads of the team have. All rows begin and end at multiples of 16 bytes.
 
+#include "lorry/device/cuda/begin_programmatic.h"
 #include "lorry/kernels/cuda/fused/map_kernel.h"
 #include "lorry/kernels/cuda/rowwise/row_steps.h"
 

@@ -57,6 +57,7 @@ __device__ __forceinline__ int start_of(int r) {
 /// counts[block] = the number of non-zero elements in the block's tiles.
 template <class Word>
 __global__ void __launch_bounds__(kThreads) count_tiles(int64_t* counts, Elements<Word> x, int64_t tiles) {
+  lorry::cuda::begin_programmatic();
   int64_t mine = 0;
   for (int64_t tile = tiles - 1 - blockIdx.x; tile >= 0; tile -= gridDim.x) {
     uint32_t bits[kRuns];
@@ -116,6 +117,7 @@ struct Listed {
 template <class Word>
 __global__ void __launch_bounds__(kThreads)
     list_tiles(Listed listed, Elements<Word> x, Coordinates coordinates, Tiles tiles) {
+  lorry::cuda::begin_programmatic();
   static_assert(kTile<Word> <= 1 << 16 && kThreads * kRun<Word> < 1 << 16);
   __shared__ uint16_t found[kTile<Word>];
   __shared__ int64_t start;
@@ -151,6 +153,7 @@ __global__ void __launch_bounds__(kThreads)
 /// Fills the rows that are left, `elements` being the size of all.
 __global__ void __launch_bounds__(kThreads)
     fill_rest(int64_t* out, int64_t elements, int rank, const int64_t* count, int64_t fill) {
+  lorry::cuda::begin_programmatic();
   const int64_t step = int64_t{gridDim.x} * kThreads;
   for (int64_t i = *count * rank + int64_t{blockIdx.x} * kThreads + threadIdx.x; i < elements; i += step) out[i] = fill;
 }

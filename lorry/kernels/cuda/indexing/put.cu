@@ -122,6 +122,7 @@ void put_lines(const PutArgs& args, const PutLines& lines, Stream stream) {
 template <class Key, class Index>
 __global__ void __launch_bounds__(kThreads) find_keys(Key* keys, uint32_t* numbers, uint32_t* winners, int64_t first,
                                                       uint32_t count, OrderKeys<Key, Index> key_of) {
+  lorry::cuda::begin_programmatic();
   // Blocks run from the last tile to the first: probably a later order has stored its number already, and there is
   // nothing to do.
   const uint32_t from = (gridDim.x - 1 - blockIdx.x) * static_cast<uint32_t>(kTile) + threadIdx.x;
@@ -141,6 +142,7 @@ __global__ void __launch_bounds__(kThreads) find_keys(Key* keys, uint32_t* numbe
 template <class Key>
 __global__ void __launch_bounds__(kThreads)
     ask_winners(uint8_t* wins, const Key* keys, const uint32_t* winners, uint32_t count, Key nowhere) {
+  lorry::cuda::begin_programmatic();
   const uint32_t i = blockIdx.x * kThreads + threadIdx.x;
   if (i < count) wins[i] = keys[i] != nowhere && winners[keys[i]] == i + 1;
 }
@@ -149,6 +151,7 @@ __global__ void __launch_bounds__(kThreads)
 template <class Key>
 __global__ void __launch_bounds__(kThreads)
     ask_sorted(uint8_t* wins, const Key* keys, const uint32_t* numbers, uint32_t count, Key nowhere) {
+  lorry::cuda::begin_programmatic();
   const uint32_t i = blockIdx.x * kThreads + threadIdx.x;
   if (i < count) wins[numbers[i]] = keys[i] != nowhere && (i + 1 == count || keys[i + 1] != keys[i]);
 }
@@ -158,6 +161,7 @@ template <class Word, class Index>
 __global__ void __launch_bounds__(kThreads, kBlocks<Index>)
     put_words(Word* target, const Word* source, const int64_t* index, const uint8_t* wins, int64_t first,
               uint32_t count, Index n, int64_t step, StridedIndexer<4, Index> offsets, IndexBounds positions) {
+  lorry::cuda::begin_programmatic();
   const Index start = static_cast<Index>(blockIdx.x) * static_cast<Index>(kTile) + threadIdx.x;
   Index at[kEach][4];
   int64_t position[kEach];

@@ -64,6 +64,7 @@ template <class T, class Rule, int kWide, class Key, class Index>
 __global__ void __launch_bounds__(kThreads)
     add_columns(Stored<T>* target, const Stored<T>* source, Orders<Key, Index> orders, int64_t address_step,
                 Index column_count, StridedIndexer<2, Index> columns) {
+  lorry::cuda::begin_programmatic();
   constexpr int kTimes = kAcross<kWide>, kStep = 32 * kTimes * kWide;
   using Columns = Run<Stored<T>, kWide>;
   const uint32_t lane = threadIdx.x % 32, i = blockIdx.x * kWarps + threadIdx.x / 32;

@@ -27,6 +27,7 @@ struct Compared {
 template <bool kSorts>
 __global__ void __launch_bounds__(kThreads)
     compare_orders(Compared out, uint32_t count, OrderKeys<uint32_t, uint32_t> keys) {
+  lorry::cuda::begin_programmatic();
   // A key, followed by the order's number: all differ, and their order is that of a stable sort.
   __shared__ uint4 fours[kFew / 4];
   __shared__ uint32_t results[32];

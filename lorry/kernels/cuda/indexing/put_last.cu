@@ -22,6 +22,7 @@ template <class Word>
 __global__ void __launch_bounds__(kThreads)
     put_rows(Word* target, const Word* source, const int64_t* index, uint32_t count, Divider width, uint32_t n,
              int64_t step, StridedIndexer<3, uint32_t> offsets, OrderKeys<uint32_t, uint32_t> keys) {
+  lorry::cuda::begin_programmatic();
   __shared__ uint32_t own[kTileOrders];
   __shared__ int64_t positions[kTileOrders];  // of the target's row; -1: another order replaces it, or there is none
   const uint32_t base = blockIdx.x * static_cast<uint32_t>(kTile), end = min(n, base + static_cast<uint32_t>(kTile)),

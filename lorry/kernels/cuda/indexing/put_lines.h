@@ -37,6 +37,7 @@ template <class T, class Rule>
 __global__ void __launch_bounds__(32 * kMostLines)
     combine_lines(T* target, const T* source, const int64_t* index, LineShape shape, WideIndexer<3> starts,
                   IndexBounds positions, Rule rule) {
+  lorry::cuda::begin_programmatic();
   constexpr unsigned kAllLanes = ~0u;
   extern __shared__ uint4 lines[];
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);

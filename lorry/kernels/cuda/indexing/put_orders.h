@@ -50,6 +50,7 @@ template <class T, class Rule, class Key, class Index>
 __global__ void __launch_bounds__(kThreads)
     combine_elements(Stored<T>* target, const Stored<T>* source, Orders<Key, Index> orders, int64_t address_step,
                      Index first_column, StridedIndexer<2, Index> columns, Rule rule) {
+  lorry::cuda::begin_programmatic();
   using Value = typename Rule::Value;
   const uint32_t lane = threadIdx.x % 32, i = blockIdx.x * kThreads + threadIdx.x;
   Index column[2];

@@ -14,6 +14,7 @@ constexpr int64_t kTile = kThreads * kEach;
 
 /// ends[i] = counts[0] + ... + counts[i].
 __global__ void __launch_bounds__(kThreads) sum_up(int64_t* ends, const int64_t* counts, int64_t n, Tiles tiles) {
+  lorry::cuda::begin_programmatic();
   __shared__ uint64_t start;
   const int64_t tile = tiles.take(), first = tile * kTile + threadIdx.x * kEach;
   uint64_t sums[kEach], mine = 0, all;
@@ -32,6 +33,7 @@ __global__ void __launch_bounds__(kThreads) sum_up(int64_t* ends, const int64_t*
 
 __global__ void __launch_bounds__(kThreads)
     fill_positions(int64_t* out, int64_t total, const int64_t* ends, int64_t n) {
+  lorry::cuda::begin_programmatic();
   const int64_t place = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (place >= total) return;
   int64_t low = 0, high = n - 1;

@@ -22,6 +22,7 @@ template <class Word, class Index>
 __global__ void __launch_bounds__(kThreads, kBlocks<Index>)
     take_words(Word* out, const Word* source, const int64_t* index, Index n, int64_t step,
                StridedIndexer<3, Index> offsets, IndexBounds positions) {
+  lorry::cuda::begin_programmatic();
   const Index first = static_cast<Index>(blockIdx.x) * static_cast<Index>(kTile) + threadIdx.x;
   Index at[kEach][3];
   int64_t position[kEach];
@@ -65,6 +66,7 @@ struct Terms {
 template <class Index>
 __global__ void __launch_bounds__(kThreads) flatten_terms(int64_t* out, Index n, Terms terms, int count, bool further,
                                                           StridedIndexer<kMaxOperands, Index> offsets) {
+  lorry::cuda::begin_programmatic();
   const Index first = static_cast<Index>(blockIdx.x) * static_cast<Index>(kTile) + threadIdx.x;
 #pragma unroll
   for (int u = 0; u < kEach; ++u) {

@@ -183,6 +183,7 @@ template <class Formula, int kArity, class C, class Source>
 static __global__ void __launch_bounds__(kListThreads)
     foreach_tiles(const __grid_constant__ ListPointwise<kArity, C> call, const Ending,
                   const __grid_constant__ Source source) {
+  lorry::cuda::begin_programmatic();
   const uint32_t tile = blockIdx.x * kListWarps + threadIdx.x / 32;
   if (tile >= source.tiles) return;
   if (call.unless_nan != nullptr && *call.unless_nan != *call.unless_nan) return;

@@ -52,6 +52,7 @@
 #include "lorry/kernels/cuda/list/list_table.h"
 #endif
 
+#include "lorry/device/cuda/begin_programmatic.h"
 #include "lorry/kernels/cuda/list/tile.h"
 
 namespace lorry::kernels::cuda {
@@ -299,6 +300,7 @@ __device__ __forceinline__ void over_tile(const Body& body, [[maybe_unused]] con
 template <class Body, class Source>
 __global__ void __launch_bounds__(kListThreads, Body::kBlocks)
     over_tiles(const __grid_constant__ Body body, const Ending ending, const __grid_constant__ Source source) {
+  lorry::cuda::begin_programmatic();
   over_tile(body, ending, source);
 }
 

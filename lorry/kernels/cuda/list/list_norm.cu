@@ -223,6 +223,7 @@ struct NormBody {
 /// Ends a norm, given its sum; null: of a list without elements.
 template <NormOrder kOrder>
 __global__ void finish_norm(const double* sum, const End end) {
+  lorry::cuda::begin_programmatic();
   end.template finish<kOrder>(sum != nullptr ? *sum : 0);
 }
 
@@ -230,6 +231,7 @@ __global__ void finish_norm(const double* sum, const End end) {
 template <NormOrder kOrder>
 __global__ void __launch_bounds__(kListThreads)
     fold_entries(const double* sums, const uint32_t* starts, double p, double* out) {
+  lorry::cuda::begin_programmatic();
   __shared__ double joined[kSums];
   const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
   const uint32_t begin = starts[blockIdx.x], end = starts[blockIdx.x + 1];

@@ -28,6 +28,7 @@ struct Patch {
 static_assert(sizeof(Patch) <= 4'096);
 
 __global__ void write_entries(const __grid_constant__ Patch patch) {
+  lorry::cuda::begin_programmatic();
   for (int i = static_cast<int>(threadIdx.x); i < patch.count * patch.words; i += static_cast<int>(blockDim.x))
     patch.table[int64_t{patch.positions[i / patch.words]} * patch.words + i % patch.words] = patch.entries[i];
 }

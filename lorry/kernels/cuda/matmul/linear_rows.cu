@@ -69,8 +69,7 @@ void launch(const MmaRows<T>& p, Stream stream) {
                                     static_cast<unsigned>(row_blocks)),
                        .block = Way::kThreadsOfBlock,
                        .shared_bytes = Way::shared(sizeof(T), p.parts),
-                       .cluster = dim3(1, static_cast<unsigned>(of_cluster), 1),
-                       .programmatic = true},
+                       .cluster = dim3(1, static_cast<unsigned>(of_cluster), 1)},
                       multiply_rows<T, Way>, p);
 }
 

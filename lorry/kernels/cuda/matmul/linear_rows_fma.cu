@@ -50,6 +50,7 @@ __device__ __forceinline__ Run<S, kRun<S>> load_part(const S* row, int64_t colum
 /// Grid: groups of kWarps * kColumns rows of weight, and groups of kRows rows of x, which blocks take in turn.
 template <class S, int kRows, int kColumns, bool kRuns>
 __global__ void __launch_bounds__(kThreads) multiply_rows_fma(FmaRows<S> p) {
+  lorry::cuda::begin_programmatic();
   using T = Accumulate<S>;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int64_t j = (int64_t{blockIdx.x} * kWarps + threadIdx.x / 32) * kColumns;

@@ -462,8 +462,7 @@ __global__ void __launch_bounds__(Way::kThreadsOfBlock, Way::kBlocks)
   if (shares > 1) cluster_arrive();  // so that others know that this block runs, and later that it has read its places
   if constexpr (Way::kRuns) prefetch_weights(p, first_tile, first_chunk(0));
   if constexpr (Way::kNorm) prefetch_norm(p.norm, p.k);
-  cudaTriggerProgrammaticLaunchCompletion();  // so that the next kernel can prefetch, too
-  cudaGridDependencySynchronize();
+  lorry::cuda::begin_programmatic();
   Weights weights;
   load_weights<Way::kRuns>(weights, p, first_tile, first_chunk(0));
   for (int tile = first_tile; tile < tiles; tile += across) {

@@ -76,6 +76,7 @@ template <class S, class R>
 __global__ void __launch_bounds__(kThreads)
     multiply_tiles(Problem p, int64_t batches, int64_t tiles_down, int64_t depth_of_part, Sum<S> alpha, Sum<S> beta,
                    Sum<S>* partial) {
+  lorry::cuda::begin_programmatic();
   using T = Sum<S>;
   __shared__ T a[kDepth][kTile + 1], b[kDepth][kTile + 1];
   const int x = static_cast<int>(threadIdx.x) % kSide, y = static_cast<int>(threadIdx.x) / kSide;
@@ -120,6 +121,7 @@ __global__ void __launch_bounds__(kThreads)
 template <class S, class R>
 __global__ void __launch_bounds__(kThreads)
     add_parts(Problem p, int64_t batches, int64_t parts, Sum<S> alpha, Sum<S> beta, const Sum<S>* partial) {
+  lorry::cuda::begin_programmatic();
   const int64_t count = batches * p.n * p.m, step = int64_t{gridDim.x} * kThreads;
   for (int64_t e = int64_t{blockIdx.x} * kThreads + threadIdx.x; e < count; e += step) {
     Sum<S> total = partial[e];

@@ -72,6 +72,7 @@ using Source = {source}<Body::kArrays>;
 
 extern "C" __global__ void __launch_bounds__(kListThreads, Body::kBlocks)
     {name}(const __grid_constant__ Body body, const Ending ending, const __grid_constant__ Source source) {{
+  lorry::cuda::begin_programmatic();
   over_tile(body, ending, source);
 }}
 

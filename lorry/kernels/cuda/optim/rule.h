@@ -37,6 +37,7 @@ struct Changes {
 
 template <class Rule, class C>
 __global__ void set_hyper_blocks(formula::HyperBlock<Rule, C>* blocks, const __grid_constant__ Changes<Rule> changes) {
+  lorry::cuda::begin_programmatic();
   if (static_cast<int>(threadIdx.x) >= changes.count) return;
   const auto& change = changes.changes[threadIdx.x];
   auto& block = blocks[change.block];
@@ -76,6 +77,7 @@ struct Numbers {
 /// One thread for each hyper block.
 template <class Rule, class C>
 __global__ void set_hyper_numbers(formula::HyperBlock<Rule, C>* blocks, const __grid_constant__ Numbers given) {
+  lorry::cuda::begin_programmatic();
   const int first = static_cast<int>(threadIdx.x);
   if (first >= given.count) return;
   const int32_t own = given.numbers[first].block;
@@ -89,6 +91,7 @@ __global__ void set_hyper_numbers(formula::HyperBlock<Rule, C>* blocks, const __
 
 template <class Rule, class C>
 __global__ void advance_hyper_blocks(StepNumbers<Rule, C> numbers) {
+  lorry::cuda::begin_programmatic();
   numbers.finish(static_cast<int>(threadIdx.x));
 }
 

@@ -484,8 +484,7 @@ void launch_as(const Problem<typename R::T>& p, Stream stream) {
                       {.grid = static_cast<unsigned>(count),
                        .block = static_cast<unsigned>(warps_of_block(count, device) * kWarp),
                        .shared_bytes = static_cast<size_t>(shared),
-                       .cluster = {static_cast<unsigned>(blocks), 1, 1},
-                       .programmatic = true},
+                       .cluster = {static_cast<unsigned>(blocks), 1, 1}},
                       kKernel, p, blocks);
 }
 

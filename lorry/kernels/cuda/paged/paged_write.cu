@@ -81,7 +81,7 @@ void paged_write(const PagedWrite& args, Stream stream) {
   const Both both{{words_of(args.k_cache, args.k, ratio), words_of(args.v_cache, args.v, ratio)}};
   const CachedRows rows = rows_of(args.rows, args.k_cache, stream);
   const int heads = narrow_size(args.k.size(1)), width = narrow_size(args.k.size(2) / std::max<int64_t>(ratio, 1));
-  const lorry::cuda::Shape shape{.grid = {static_cast<unsigned>(rows.n), 2}, .block = kWriters, .programmatic = true};
+  const lorry::cuda::Shape shape{.grid = {static_cast<unsigned>(rows.n), 2}, .block = kWriters};
   const auto launch = [&](auto kernel) { lorry::cuda::launch(stream, shape, kernel, both, rows, heads, width); };
   switch (word) {
     case 2:

@@ -39,6 +39,7 @@ struct WordCopy {
 /// Reads and writes each word once; the words of a warp are adjacent along the result's rows.
 template <class Word>
 __global__ void __launch_bounds__(kBlock) copy_words(const __grid_constant__ WordCopy call) {
+  lorry::cuda::begin_programmatic();
   const uint32_t first = blockIdx.x * (kBlock * kFlight) + threadIdx.x;
   const Word pattern = *reinterpret_cast<const Word*>(&call.pattern);
   Word words[kFlight];
@@ -180,6 +181,7 @@ void run_halves(const Movement& m, int other, Stream stream) {
 /// Writes the pattern to `runs` runs of 16 bytes from `first` on, a multiple of 16, and to `head` bytes before and
 /// `tail` bytes after them.
 __global__ void __launch_bounds__(kBlock) fill_runs(char* first, int64_t runs, int head, int tail, uint4 pattern) {
+  lorry::cuda::begin_programmatic();
   const int64_t begin = int64_t{blockIdx.x} * (kBlock * kFlight) + threadIdx.x;
 #pragma unroll
   for (int u = 0; u < kFlight; ++u)

@@ -41,6 +41,7 @@ struct EvenSteps {
 /// out[i] = value(i) for i < n. With `vectors`, `out` is aligned to 16 bytes.
 template <class T, class Steps>
 __global__ void __launch_bounds__(kBlock) generate(Stored<T>* out, int64_t n, Steps value, bool vectors) {
+  lorry::cuda::begin_programmatic();
   using V = decltype(value(0));
   constexpr int kLength = kRun<T>;
   const int64_t first = (int64_t{blockIdx.x} * kBlock + threadIdx.x) * kLength;
@@ -96,6 +97,7 @@ struct Triangle {
 /// Writes every word of the result; reads the words of x that are copied.
 template <class Word>
 __global__ void __launch_bounds__(kBlock) keep_triangle(const __grid_constant__ Triangle<Word> call) {
+  lorry::cuda::begin_programmatic();
   const uint32_t begin = blockIdx.x * (kBlock * kFlight) + threadIdx.x;
   Word words[kFlight];
   uint32_t to[kFlight];

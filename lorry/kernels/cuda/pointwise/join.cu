@@ -63,6 +63,7 @@ __device__ __forceinline__ Part part_at(const Part* parts, uint32_t count, uint3
 
 template <class Word>
 __global__ void __launch_bounds__(kBlock) join_words(const __grid_constant__ Joining call) {
+  lorry::cuda::begin_programmatic();
   __shared__ Part parts[kMost];
   // A warp copies one part after the other: threads that read different arguments would wait for each other.
   for (uint32_t k = threadIdx.x / 32; k < call.count; k += kBlock / 32)

@@ -118,10 +118,9 @@ void run_as(const PointwiseCall& call, Stream stream) {
   arguments.tail = static_cast<int32_t>((n - head) & static_cast<int64_t>(run_mask));
   const int block_shift = row.contiguous_shift[static_cast<int>(type)];
   const int64_t blocks = (arguments.runs + (int64_t{1} << block_shift) - 1) >> block_shift;
-  lorry::cuda::launch_with(
-      stream,
-      {.grid = static_cast<unsigned>(std::max<int64_t>(blocks, 1)), .block = kPointwiseBlock, .programmatic = true},
-      reinterpret_cast<void (*)(ContiguousCall<kArity, C>)>(const_cast<void*>(kernel)), arguments);
+  lorry::cuda::launch_with(stream,
+                           {.grid = static_cast<unsigned>(std::max<int64_t>(blocks, 1)), .block = kPointwiseBlock},
+                           reinterpret_cast<void (*)(ContiguousCall<kArity, C>)>(const_cast<void*>(kernel)), arguments);
 }
 
 void run(const PointwiseCall& call, Stream stream) {

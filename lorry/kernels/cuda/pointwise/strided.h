@@ -45,8 +45,7 @@ void launch_strided(void (*kernel)(StridedCall<kArity, C>), const Iteration& it,
     }
     call.vectors = runs_in_vectors(part, call);
     constexpr uint32_t kTile = kStridedTile<kArity, C>;
-    lorry::cuda::launch_with(
-        stream, {.grid = (call.n + kTile - 1) / kTile, .block = kPointwiseBlock, .programmatic = true}, kernel, call);
+    lorry::cuda::launch_with(stream, {.grid = (call.n + kTile - 1) / kTile, .block = kPointwiseBlock}, kernel, call);
   });
 }
 

@@ -50,6 +50,7 @@ inline constexpr int kTransposeSide = sizeof(Word) == 8 ? 32 : 64;
 /// conflicts.
 template <class Word>
 __global__ void __launch_bounds__(kTransposeBlock) move_tiles(const __grid_constant__ Transposition call) {
+  lorry::cuda::begin_programmatic();
   constexpr int kLength = kRun<Word>, kThreads = kTransposeSide<Word> / kLength, kRows = kTransposeBlock / kThreads,
                 kPasses = kTransposeSide<Word> / kRows;
   constexpr int kPad = sizeof(Word) < 4 ? 4 / sizeof(Word) : 1;
@@ -106,6 +107,7 @@ __global__ void __launch_bounds__(kTransposeBlock) move_tiles(const __grid_const
 inline constexpr int kHalvesSide = 128, kHalvesBlock = 512;
 
 __global__ void __launch_bounds__(kHalvesBlock) move_halves(const __grid_constant__ Transposition call) {
+  lorry::cuda::begin_programmatic();
   constexpr int kLength = kRun<uint16_t>, kChunks = kHalvesSide / kLength, kWarps = kHalvesBlock / 32;
   __shared__ __align__(128) uint16_t tile[kHalvesSide][kHalvesSide];  // [x][y]
   const TilePosition place(call);

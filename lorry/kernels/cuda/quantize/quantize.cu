@@ -100,6 +100,7 @@ __device__ __forceinline__ void store(T* to, const Run<T, kEach>& run, int n) {
 
 template <class T, CodeFormat kFormat>
 __global__ void __launch_bounds__(kThreads) encode_rows(const Rows rows) {
+  lorry::cuda::begin_programmatic();
   rows.for_each_run<T>([&]<bool kWhole>(std::bool_constant<kWhole>, int64_t at, int n, int64_t channel) {
     const auto values = load<kWhole>(static_cast<const T*>(rows.x) + at, n);
     Run<uint8_t, kEach> codes;
@@ -116,6 +117,7 @@ __global__ void __launch_bounds__(kThreads) encode_rows(const Rows rows) {
 
 template <class T, CodeFormat kFormat>
 __global__ void __launch_bounds__(kThreads) decode_rows(const Rows rows) {
+  lorry::cuda::begin_programmatic();
   rows.for_each_run<T>([&]<bool kWhole>(std::bool_constant<kWhole>, int64_t at, int n, int64_t channel) {
     const auto codes = load<kWhole>(static_cast<const uint8_t*>(rows.codes) + at, n);
     Run<T, kEach> values;
@@ -193,6 +195,7 @@ struct Blocks {
 
 template <class T>
 __global__ void __launch_bounds__(kThreads) encode_blocks(const Blocks blocks) {
+  lorry::cuda::begin_programmatic();
   using Code = formula::QuantCode<true>;
   blocks.for_each_block<T>([&]<bool kWhole>(std::bool_constant<kWhole>, int64_t b, int64_t at, int left) {
     float values[2][kEach];
@@ -222,6 +225,7 @@ __global__ void __launch_bounds__(kThreads) encode_blocks(const Blocks blocks) {
 
 template <class T>
 __global__ void __launch_bounds__(kThreads) decode_blocks(const Blocks blocks) {
+  lorry::cuda::begin_programmatic();
   using Code = formula::QuantCode<true>;
   blocks.for_each_block<T>([&]<bool kWhole>(std::bool_constant<kWhole>, int64_t b, int64_t at, int left) {
     const float scale = blocks.scales[b];

@@ -129,6 +129,7 @@ __device__ __forceinline__ void fill_by(T* out, int64_t n, bool aligned, const D
 template <class T, int kWordsEach, class Make>
 __global__ void __launch_bounds__(kThreads, kBlocksEach)
     fill(T* out, int64_t n, bool aligned, const __grid_constant__ GivenDraw given, const Make make) {
+  lorry::cuda::begin_programmatic();
   given([&](const Draw& draw) { fill_by<T, kWordsEach>(out, n, aligned, draw, make); });
 }
 
@@ -296,6 +297,7 @@ template <class P, class Bits>
 __global__ void __launch_bounds__(kThreads)
     draw_each(Bits* out, const P* chances, int64_t n, bool aligned, Bits one, const __grid_constant__ GivenDraw given,
               lorry::cuda::AssertSite site) {
+  lorry::cuda::begin_programmatic();
   given([&](const Draw& draw) { draw_each_by(out, chances, n, aligned, one, draw, site); });
 }
 
@@ -346,6 +348,7 @@ template <class T>
 __global__ void __launch_bounds__(kThreads)
     drop(T* out, uint8_t* mask, const T* x, int64_t n, bool aligned, const __grid_constant__ GivenDraw given,
          uint64_t threshold, Accumulate<T> factor) {
+  lorry::cuda::begin_programmatic();
   given([&](const Draw& draw) { drop_by(out, mask, x, n, aligned, draw, threshold, factor); });
 }
 

@@ -43,6 +43,7 @@ constexpr int64_t kMostPairs = UINT32_MAX;
 /// keys[i] = the upper `bits` bits of element i's word.
 __global__ void __launch_bounds__(kThreads)
     make_keys(uint32_t* keys, uint32_t* positions, int64_t n, int bits, RandomKey key) {
+  lorry::cuda::begin_programmatic();
   for (int64_t i = thread_position() * 2; i < n; i += thread_count() * 2) {
     const formula::Words4 w = formula::random_block(key, static_cast<uint64_t>(i) / 2);
     for (int k = 0; k < 2; ++k) {
@@ -58,6 +59,7 @@ __global__ void __launch_bounds__(kThreads)
 /// generated again instead of being stored.
 __global__ void __launch_bounds__(kThreads)
     settle(int64_t* out, const uint32_t* keys, const uint32_t* positions, int64_t n, RandomKey key) {
+  lorry::cuda::begin_programmatic();
   for (int64_t i = thread_position(); i < n; i += thread_count()) {
     const uint32_t mine = keys[i];
     int64_t to = i;
@@ -77,6 +79,7 @@ __global__ void __launch_bounds__(kThreads)
 /// sum, are skipped. Reads and writes 8 bytes per weight.
 __global__ void __launch_bounds__(kThreads)
     running_sums(double* sums, int64_t* last, const double* weights, int64_t rows, int64_t columns) {
+  lorry::cuda::begin_programmatic();
   constexpr int kAhead = 4;  // loads in flight
   const int lane = threadIdx.x % 32;
   for (int64_t row = thread_position() / 32; row < rows; row += thread_count() / 32) {
@@ -125,6 +128,7 @@ __global__ void __launch_bounds__(kThreads)
 /// column with a positive weight.
 __global__ void __launch_bounds__(kThreads) pick(int64_t* out, const double* sums, const int64_t* last, int64_t rows,
                                                  int64_t draws, int64_t columns, RandomKey key) {
+  lorry::cuda::begin_programmatic();
   for (int64_t i = thread_position(); i < rows * draws; i += thread_count()) {
     const int64_t row = i / draws;
     const double* const sum = sums + row * columns;
@@ -154,6 +158,7 @@ __device__ double score(const double* weights, int64_t i, RandomKey key) {
 /// block per row; reads 8 bytes per weight and draw. Scores are compared as bits, which have the same order.
 __global__ void __launch_bounds__(1024)
     select_smallest(int64_t* out, const double* weights, int64_t draws, int64_t columns, RandomKey key) {
+  lorry::cuda::begin_programmatic();
   __shared__ uint64_t scores[32];
   __shared__ int64_t where[32];
   const int64_t row = blockIdx.x;
@@ -184,6 +189,7 @@ __global__ void __launch_bounds__(1024)
 
 __global__ void __launch_bounds__(kThreads)
     fill_scores(double* scores, const double* weights, int64_t count, RandomKey key) {
+  lorry::cuda::begin_programmatic();
   for (int64_t i = thread_position(); i < count; i += thread_count()) scores[i] = score(weights, i, key);
 }
 

@@ -59,6 +59,7 @@ __device__ __forceinline__ Run<T, kRun<T>> load_group(const T* from, int64_t at,
 template <class T, bool kAligned>
 __global__ void __launch_bounds__(kDotThreads)
     multiply_groups(const DotEnd policy, const T* a, const T* b, const DotPlan plan, const Parts<double> parts) {
+  lorry::cuda::begin_programmatic();
   constexpr int kV = kRun<T>, kStep = kDotThreads * kV;
   const int64_t begin = blockIdx.y * plan.chunk, end = min(plan.length, begin + plan.chunk);
   int64_t at = begin + static_cast<int64_t>(threadIdx.x) * kV;

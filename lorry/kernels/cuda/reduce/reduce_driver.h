@@ -127,6 +127,7 @@ __device__ __forceinline__ void take_run(const P& policy, typename P::Acc& acc, 
 template <class P>
 __global__ void __launch_bounds__(1024)
     reduce_rows(const P policy, const typename P::T* x, const ReducePlan plan, const Parts<typename P::Cell> parts) {
+  lorry::cuda::begin_programmatic();
   const int lanes = 1 << plan.lane_bits, run_lanes = 1 << plan.run_bits,
             lane = static_cast<int>(threadIdx.x) & (lanes - 1);
   const int64_t row = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) >> plan.lane_bits;
@@ -183,6 +184,7 @@ inline constexpr int kColumnThreads = 256, kColumnBlocksEach = 2;
 template <class P>
 __global__ void __launch_bounds__(kColumnThreads, kColumnBlocksEach)
     reduce_columns(const P policy, const typename P::T* x, const ColumnPlan plan, const Parts<typename P::Cell> parts) {
+  lorry::cuda::begin_programmatic();
   using T = typename P::T;
   using Cell = typename P::Cell;
   constexpr int kV = P::kColumns;
@@ -347,6 +349,7 @@ __device__ __forceinline__ int64_t take_groups(const P& policy, typename P::Acc&
 template <class P>
 __global__ void __launch_bounds__(kSpread)
     reduce_general(const P policy, const void* x, const SpreadPlan plan, const Parts<typename P::Cell> parts) {
+  lorry::cuda::begin_programmatic();
   const int t = static_cast<int>(threadIdx.x), slots = kSpread / plan.lanes;
   const int lane = plan.outputs_first ? t / slots : t & (plan.lanes - 1),
             slot = plan.outputs_first ? t & (slots - 1) : t / plan.lanes;

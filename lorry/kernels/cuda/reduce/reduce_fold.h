@@ -116,6 +116,7 @@ __device__ __forceinline__ void load_runs(const T* row, int body, int lane, int 
 template <class T, Fold kFold, int kRuns>
 __global__ void __launch_bounds__(kHeldBlock)
     fold_held(const FoldEnd<Accumulate<T>> end, const T* x, const HeldRows rows) {
+  lorry::cuda::begin_programmatic();
   using C = Accumulate<T>;
   __shared__ FoldCell<kFold, C> slots[kWarp];
   const Team team(rows.lanes);
@@ -136,6 +137,7 @@ __global__ void __launch_bounds__(kHeldBlock)
 template <class T, Fold kFold, int kRuns>
 __global__ void __launch_bounds__(kHeldBlock)
     fold_long(const FoldEnd<Accumulate<T>> end, const T* x, const HeldRows rows) {
+  lorry::cuda::begin_programmatic();
   using C = Accumulate<T>;
   using Cell = FoldCell<kFold, C>;
   __shared__ Cell slots[kWarp];

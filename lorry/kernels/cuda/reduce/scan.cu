@@ -147,6 +147,7 @@ __device__ Cell prefix_of(bool product, const Cell* totals, int64_t line, int pa
 template <class T, class C>
 __global__ void __launch_bounds__(kRowThreads)
     scan_rows(const Memory<T, C> memory, const ScanPlan plan, Phase phase, Total<C>* totals) {
+  lorry::cuda::begin_programmatic();
   using Cell = Total<C>;
   constexpr int kV = Memory<T, C>::kV;
   const int lane = static_cast<int>(threadIdx.x) & (plan.lanes - 1);
@@ -217,6 +218,7 @@ inline constexpr int kTileElements = kRowThreads* kRun<T>* std::min(4, 16 / kRun
 template <class T, class C, bool kProduct>
 __global__ void __launch_bounds__(kRowThreads)
     scan_tiles(const Memory<T, C> memory, const ScanPlan plan, Phase phase, Total<C>* totals, const Chain chain) {
+  lorry::cuda::begin_programmatic();
   using Cell = Total<C>;
   constexpr Fold kFold = kProduct ? Fold::prod : Fold::sum;
   constexpr int kV = kRun<T>, kBands = kTileElements<T> / (kRowThreads * kV), kWarps = kRowThreads / 32,
@@ -324,6 +326,7 @@ inline constexpr int kAhead = 8;  // elements loaded before they are combined
 template <class T, class C>
 __global__ void __launch_bounds__(kLineThreads)
     scan_lines(const Memory<T, C> memory, const ScanPlan plan, Phase phase, Total<C>* totals) {
+  lorry::cuda::begin_programmatic();
   using Cell = Total<C>;
   const int64_t line = static_cast<int64_t>(blockIdx.x) * kLineThreads + threadIdx.x;
   if (line >= plan.lines) return;

@@ -110,6 +110,7 @@ template <class T, bool kSmooth>
 __global__ __launch_bounds__(kLargestTeam, kTeamsHeld<T>) void cross_entropy_rows(ClassRows<T> a, Accumulate<T>* losses,
                                                                                   Accumulate<T>* row_weights,
                                                                                   Accumulate<T>* logsumexp, int lanes) {
+  lorry::cuda::begin_programmatic();
   using C = Accumulate<T>;
   __shared__ C slots[3 * kWarp];
   const Team team(lanes);
@@ -188,6 +189,7 @@ template <class T>
 __global__ __launch_bounds__(kLargestTeam, kTeamsHeld<T>) void cross_entropy_backward_rows(
     ClassRows<T> a, T* grad_x, int64_t grad_step, const Accumulate<T>* scale, int64_t scale_stride,
     const Accumulate<T>* logsumexp, int lanes) {
+  lorry::cuda::begin_programmatic();
   const Team team(lanes);
   if (team.row >= a.rows) return;
   const T* const x = a.x + team.row * a.step;
@@ -203,6 +205,7 @@ template <class T, bool kSmooth, bool kStaged>
 __global__ __launch_bounds__(kLargestTeam, kTeamsHeld<T>) void cross_entropy_with_gradient_rows(
     ClassRows<T> a, T* grad_x, int64_t grad_step, const Accumulate<T>* scale, int64_t scale_stride,
     Accumulate<T>* losses, Accumulate<T>* logsumexp, int lanes) {
+  lorry::cuda::begin_programmatic();
   using C = Accumulate<T>;
   extern __shared__ uint4 staged[];
   __shared__ BulkCopy<kMostTurns> copy;
@@ -238,6 +241,7 @@ __global__ __launch_bounds__(kLargestTeam, kTeamsHeld<T>) void cross_entropy_wit
 /// One thread per row.
 template <class T>
 __global__ __launch_bounds__(kTeamBlock) void row_weights_of(ClassRows<T> a, Accumulate<T>* row_weights) {
+  lorry::cuda::begin_programmatic();
   const int64_t row = int64_t{blockIdx.x} * kTeamBlock + threadIdx.x, t = a.class_of(row, false);
   if (row < a.rows) row_weights[row] = t < 0 ? Accumulate<T>(0) : a.weight_of(t);
 }
@@ -245,6 +249,7 @@ __global__ __launch_bounds__(kTeamBlock) void row_weights_of(ClassRows<T> a, Acc
 /// Computes the sum of all class weights for label smoothing. One block.
 template <class T>
 __global__ __launch_bounds__(kMaxBlock) void add_weights(double* total, const T* weight, int64_t classes) {
+  lorry::cuda::begin_programmatic();
   __shared__ double slots[kWarp];
   double sum = 0;
   for (int64_t i = threadIdx.x; i < classes; i += kMaxBlock)
@@ -257,6 +262,7 @@ __global__ __launch_bounds__(kMaxBlock) void add_weights(double* total, const T*
 template <class T>
 __global__ __launch_bounds__(kTeamBlock) void nll_rows(ClassRows<T> a, Accumulate<T>* losses,
                                                        Accumulate<T>* row_weights) {
+  lorry::cuda::begin_programmatic();
   using C = Accumulate<T>;
   const int64_t row = int64_t{blockIdx.x} * kTeamBlock + threadIdx.x, t = a.class_of(row, true);
   if (row >= a.rows) return;
@@ -268,6 +274,7 @@ __global__ __launch_bounds__(kTeamBlock) void nll_rows(ClassRows<T> a, Accumulat
 template <class T>
 __global__ __launch_bounds__(kLargestTeam) void nll_backward_rows(ClassRows<T> a, T* grad_x, const Accumulate<T>* scale,
                                                                   int64_t scale_stride, int lanes) {
+  lorry::cuda::begin_programmatic();
   using C = Accumulate<T>;
   constexpr int kN = kRun<T>;
   const Team team(lanes);
@@ -298,6 +305,7 @@ __device__ __forceinline__ void load_runs(const C* x, int body, const Team& team
 template <class C>
 __global__ __launch_bounds__(kMaxBlock) void mean_of_rows(void* mean, DType dtype, C* total_weight, const C* losses,
                                                           const C* row_weights, int body, int lanes) {
+  lorry::cuda::begin_programmatic();
   using formula::Fold, formula::Map;
   constexpr int kRuns = kUsual<C>;
   __shared__ FoldCell<Fold::sum, C> slots[2 * kWarp];

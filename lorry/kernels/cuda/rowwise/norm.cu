@@ -32,6 +32,7 @@ struct NormRows {
 /// kBlock: kTeamBlock for rows of a few warps, or kMaxBlock.
 template <class T, int kRuns, int kBlock>
 __global__ __launch_bounds__(kBlock) void norm_held(NormRows<T> a, int lanes) {
+  lorry::cuda::begin_programmatic();
   using C = Accumulate<T>;
   constexpr int kN = kRun<T>;
   __shared__ C slots[3 * kWarp];
@@ -64,6 +65,7 @@ __global__ __launch_bounds__(kBlock) void norm_held(NormRows<T> a, int lanes) {
 // Long: one kernel in three passes over a row, which share its sums and its cut.
 template <class T>
 __global__ __launch_bounds__(kMaxBlock) void norm_long(NormRows<T> a) {
+  lorry::cuda::begin_programmatic();
   using C = Accumulate<T>;
   constexpr int kN = kRun<T>;
   __shared__ C slots[3 * kWarp];

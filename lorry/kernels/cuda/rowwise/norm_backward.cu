@@ -92,6 +92,7 @@ template <class T, int N, int kRuns>
 __global__ __launch_bounds__(kRuns* N < kUsual<T> * kRun<T>
                                  ? kTogether
                                  : kMaxBlock) void norm_backward_held(BackwardRows<T> a, int lanes) {
+  lorry::cuda::begin_programmatic();
   using C = Accumulate<T>;
   constexpr int kValues = kRuns * N, kQuad = 16 / sizeof(C), kPlanes = (kValues + kQuad - 1) / kQuad;
   extern __shared__ uint4 shared[];
@@ -281,6 +282,7 @@ __global__ __launch_bounds__(kRuns* N < kUsual<T> * kRun<T>
 /// A block processes rows of any length in turn; each thread adds to its own columns of the block's sums.
 template <class T>
 __global__ __launch_bounds__(kLongBlock, 1) void norm_backward_long(BackwardRows<T> a) {
+  lorry::cuda::begin_programmatic();
   using C = Accumulate<T>;
   __shared__ C slots[2][2 * kWarp];
   const Team team(blockDim.x);
@@ -335,6 +337,7 @@ constexpr int kAddColumns = 8, kAddLanes = 32;
 template <class T>
 __global__ __launch_bounds__(kAddColumns* kAddLanes) void add_blocks(Totals<T> totals, const Accumulate<T>* sums,
                                                                      int64_t blocks, int64_t n) {
+  lorry::cuda::begin_programmatic();
   constexpr int kWarps = kAddColumns * kAddLanes / kWarp;
   __shared__ double parts[kWarps][kAddColumns];
   const int in_block = static_cast<int>(threadIdx.x) % kAddColumns, lane = static_cast<int>(threadIdx.x) / kAddColumns;

@@ -53,6 +53,7 @@ __device__ __forceinline__ C sum_short_row(C (&terms)[kMost]) {
 
 template <class T, bool kLog>
 __global__ __launch_bounds__(kShortBlock) void softmax_short(T* out, const T* x, int64_t rows, int n) {
+  lorry::cuda::begin_programmatic();
   using C = Accumulate<T>;
   constexpr int kN = kRun<T>;
   C v[kShortRows][kN];
@@ -74,6 +75,7 @@ __global__ __launch_bounds__(kShortBlock) void softmax_short(T* out, const T* x,
 template <class T>
 __global__ __launch_bounds__(kShortBlock) void softmax_backward_short(T* grad_x, const T* grad, const T* y,
                                                                       int64_t rows, int n, bool log) {
+  lorry::cuda::begin_programmatic();
   using C = Accumulate<T>;
   constexpr int kN = kRun<T>;
   C g[kShortRows][kN], v[kShortRows][kN];
@@ -108,6 +110,7 @@ __global__ __launch_bounds__(kSoftmaxBlock<T, kRuns>,
                              kHalf<T>&& kRuns == kSoftmaxRuns<T> ? 2 : 1) void softmax_held(T* out, const T* x,
                                                                                             int64_t rows, int n,
                                                                                             int lanes) {
+  lorry::cuda::begin_programmatic();
   using C = Accumulate<T>;
   __shared__ C slots[2 * kWarp];
   const Team team(lanes);
@@ -124,6 +127,7 @@ __global__ __launch_bounds__(kSoftmaxBlock<T, kRuns>,
 /// One block per row. keep: whether the dynamic shared memory holds the body.
 template <class T>
 __global__ __launch_bounds__(kMaxBlock) void softmax_long(T* out, const T* x, int64_t n, bool log, bool keep) {
+  lorry::cuda::begin_programmatic();
   using C = Accumulate<T>;
   constexpr int kN = kRun<T>;
   extern __shared__ uint4 held[];
@@ -166,6 +170,7 @@ __global__ __launch_bounds__(kMaxBlock) void softmax_long(T* out, const T* x, in
 template <class T, int kRuns>
 __global__ __launch_bounds__(kBlockOf<T, kRuns>) void softmax_backward_held(T* grad_x, const T* grad, const T* y,
                                                                             int64_t rows, int n, int lanes, bool log) {
+  lorry::cuda::begin_programmatic();
   using C = Accumulate<T>;
   __shared__ C slots[kWarp];
   const Team team(lanes);
@@ -185,6 +190,7 @@ __global__ __launch_bounds__(kBlockOf<T, kRuns>) void softmax_backward_held(T* g
 template <class T>
 __global__ __launch_bounds__(kLongBlock) void softmax_backward_long(T* grad_x, const T* grad, const T* y, int64_t n,
                                                                     bool log) {
+  lorry::cuda::begin_programmatic();
   using C = Accumulate<T>;
   constexpr int kN = kRun<T>;
   __shared__ C slots[kWarp];

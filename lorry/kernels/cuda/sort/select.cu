@@ -166,6 +166,7 @@ __device__ void write_chosen(uint32_t* to, const Chunk<Key>& chunk, const Bound<
 template <class Key>
 __global__ void __launch_bounds__(kThreads)
     select_in_blocks(uint32_t* chosen, Keys<Key> keys, Chunks p, int64_t chunks, int64_t results_per_row, int bits) {
+  lorry::cuda::begin_programmatic();
   __shared__ Memory memory;
   for (int64_t block = blockIdx.x; block < p.rows * chunks; block += gridDim.x) {
     const int64_t row = chunks == 1 ? block : block / chunks, number = block - row * chunks, first = number * p.chunk;

@@ -29,6 +29,7 @@ unsigned blocks(int64_t n) { return static_cast<unsigned>((n + kThreads - 1) / k
 template <class Key>
 __global__ void __launch_bounds__(kThreads)
     read_keys(Key* to, uint32_t* positions, Keys<Key> keys, int64_t start, int64_t n) {
+  lorry::cuda::begin_programmatic();
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i >= n) return;
   to[i] = keys(start + i);
@@ -38,6 +39,7 @@ __global__ void __launch_bounds__(kThreads)
 /// The row of each position, as a key to sort by.
 __global__ void __launch_bounds__(kThreads)
     read_rows(uint32_t* rows, uint32_t* positions, const uint32_t* from, uint32_t n, uint32_t length) {
+  lorry::cuda::begin_programmatic();
   const uint32_t i = blockIdx.x * kThreads + threadIdx.x;
   if (i >= n) return;
   positions[i] = from[i];
@@ -48,6 +50,7 @@ __global__ void __launch_bounds__(kThreads)
 __global__ void __launch_bounds__(kThreads)
     write_rows(void* values, int64_t* indices, const void* x, DType dtype, const uint32_t* positions, int64_t start,
                int64_t row, int64_t rows, int64_t length, int64_t k) {
+  lorry::cuda::begin_programmatic();
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i >= rows * k) return;
   const int64_t r = rows == 1 ? 0 : i / k, from = positions[r * length + i - r * k];

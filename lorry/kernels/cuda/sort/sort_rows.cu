@@ -13,6 +13,7 @@ namespace {
 template <class Key, int kThreads, int kItems>
 __global__ void __launch_bounds__(kThreads)
     sort_in_blocks(void* values, int64_t* indices, Keys<Key> keys, Chunks p, int64_t results_per_row, int bits) {
+  lorry::cuda::begin_programmatic();
   using Sort = cub::BlockRadixSort<Key, kThreads, kItems, uint16_t>;
   __shared__ typename Sort::TempStorage storage;
   for (int64_t row = blockIdx.x; row < p.rows; row += gridDim.x) {

@@ -40,6 +40,7 @@ __device__ __forceinline__ Range joined(const Range& a, const Range& b) {
 /// Each block writes the range of its part.
 template <class Key>
 __global__ void __launch_bounds__(kRangeThreads) find_ranges(Range* ranges, Keys<Key> keys, int64_t n) {
+  lorry::cuda::begin_programmatic();
   __shared__ Range warps[kRangeThreads / 32];
   Range range{UINT64_MAX, 0};
   constexpr int64_t kPart = kRangeThreads * kRangeEach;
@@ -126,6 +127,7 @@ struct Row {
 template <class Sorted, class Key>
 __global__ void __launch_bounds__(kThreads)
     read_keys(Sorted* to, uint32_t* positions, Keys<Key> keys, Key least, int64_t n) {
+  lorry::cuda::begin_programmatic();
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i >= n) return;
   to[i] = static_cast<Sorted>(keys(i) - least);
@@ -134,6 +136,7 @@ __global__ void __launch_bounds__(kThreads)
 
 template <class Sorted>
 __global__ void __launch_bounds__(kThreads) number_values(Results results, Row<Sorted> row, int64_t n, Tiles tiles) {
+  lorry::cuda::begin_programmatic();
   __shared__ int64_t start;
   const int64_t tile = tiles.take(), origin = tile * kTile + threadIdx.x;
   bool head[kEach];
@@ -173,6 +176,7 @@ __global__ void __launch_bounds__(kThreads) number_values(Results results, Row<S
 
 __global__ void __launch_bounds__(kThreads)
     count_values(int64_t* counts, const int64_t* starts, int64_t found, int64_t n) {
+  lorry::cuda::begin_programmatic();
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i < found) counts[i] = (i + 1 < found ? starts[i + 1] : n) - starts[i];
 }

@@ -467,8 +467,7 @@ void sample_as(const TokenSampling& args, Stream stream) {
   const lorry::cuda::Shape shape{.grid = {static_cast<unsigned>(args.out.numel() * blocks)},
                                  .block = {kThreads},
                                  .shared_bytes = static_cast<size_t>(held ? chunk * int64_t{sizeof(T)} : 0),
-                                 .cluster = {static_cast<unsigned>(blocks), 1, 1},
-                                 .programmatic = true};
+                                 .cluster = {static_cast<unsigned>(blocks), 1, 1}};
   lorry::cuda::launch(stream, shape, sample_rows<T>, p, blocks);
 }
 
@@ -538,7 +537,7 @@ void penalise(const TokenPenalty& args, Stream stream) {
                               .sequences = static_cast<int32_t>(args.seen.size(0)),
                               .site = AssertSite(stream.device.index, running_or("repetition_penalty"))};
     const dim3 grid(static_cast<unsigned>(n), static_cast<unsigned>((vocab + columns - 1) / columns));
-    lorry::cuda::launch(stream, {.grid = grid, .block = kPenaltyThreads, .programmatic = true}, penalise_rows<T>, p);
+    lorry::cuda::launch(stream, {.grid = grid, .block = kPenaltyThreads}, penalise_rows<T>, p);
   });
 }
 
@@ -572,7 +571,7 @@ void advance(const SequenceAdvance& args, Stream stream) {
   const AdvanceProblem p{SequenceStep(args), static_cast<int32_t>(n),
                          AssertSite(stream.device.index, running_or("advance_sequences"))};
   const auto blocks = static_cast<unsigned>((n + kAdvanceThreads - 1) / kAdvanceThreads);
-  lorry::cuda::launch(stream, {.grid = blocks, .block = kAdvanceThreads, .programmatic = true}, advance_rows, p);
+  lorry::cuda::launch(stream, {.grid = blocks, .block = kAdvanceThreads}, advance_rows, p);
 }
 
 }  // namespace
