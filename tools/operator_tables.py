@@ -88,16 +88,25 @@ TABLES = {"families": family_table, "slower": slower_table, "all": whole_tables}
 # ---- the picture -----------------------------------------------------------------------------------------------------
 
 COLOURS = {"faster": "#2e7d4f", "equal": "#9aa5b1", "slower": "#c0392b"}
-LEFT, WIDTH, ROW, TOP, DOT = 110, 700, 56, 66, 3
+LEFT, WIDTH, ROW, TOP, DOT = 110, 680, 42, 66, 3  # pixels
+MOST = 16  # the speed-up at which the axis of a picture ends
 
 
 def picture(operators, title):
-    """An SVG: a dot for each case, by family, on a logarithmic axis of the speed-up; dots that would cover each other
-    are moved up and down."""
-    values = [speedup(own) for own, _ in operators.pairs] or [1]
-    low, high = math.floor(math.log2(min(values))), math.ceil(math.log2(max(values)))
-    x = lambda value: LEFT + WIDTH * (math.log2(value) - low) / (high - low)
-    bottom = TOP + ROW * len(operators.families)
+    """An SVG: a dot for each case, by family, on a logarithmic axis of the speed-up, which ends at MOST; dots that would
+    cover each other are moved up and down, and a row is as high as its tallest column."""
+    values = [min(speedup(own), MOST) for own, _ in operators.pairs] or [1]
+    low, high = math.floor(math.log2(min(values))), max(1, math.ceil(math.log2(max(values))))
+    x = lambda value: LEFT + WIDTH * (math.log2(min(value, MOST)) - low) / (high - low)
+    rows, bottom = [], TOP
+    for family in operators.families:
+        columns = {}  # the cases whose dots stand in a column as wide as one
+        for own, _ in sorted((pair for pair in operators.pairs if pair[0]["family"] == family),
+                             key=lambda pair: speedup(pair[0])):
+            columns.setdefault(round(x(speedup(own)) / (2 * DOT)), []).append(own)
+        height = max(ROW, 2 * DOT * (max(map(len, columns.values()), default=0) + 2))
+        rows.append((family, columns, bottom + height // 2))
+        bottom += height
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="860" height="{bottom + 30}" '
            f'viewBox="0 0 860 {bottom + 30}" font-family="sans-serif" font-size="12">',
            f'<rect width="860" height="{bottom + 30}" fill="white"/>',
@@ -107,20 +116,17 @@ def picture(operators, title):
                    f'<text x="{LEFT + 16 + 150 * i}" y="46">{verdict} ({len(operators.with_verdict(verdict))})</text>')
     for power in range(low, high + 1):
         at = f"{x(2**power):.1f}"
+        more = " or more" if 2**power == MOST else ""
         out.append(f'<path d="M{at} {TOP - 6}V{bottom}" stroke="{"#7f8c8d" if power == 0 else "#e3e3e3"}"/>'
-                   f'<text x="{at}" y="{bottom + 18}" text-anchor="middle">{2.0**power:g} x</text>')
-    for i, family in enumerate(operators.families):
-        middle = TOP + ROW * i + ROW // 2
+                   f'<text x="{at}" y="{bottom + 18}" text-anchor="middle">{2.0**power:g} x{more}</text>')
+    for family, columns, middle in rows:
         out.append(f'<text x="{LEFT - 12}" y="{middle + 4}" text-anchor="end">{escape(family)}</text>')
-        there = {}  # how many dots stand in a column as wide as one
-        for own, _ in sorted((pair for pair in operators.pairs if pair[0]["family"] == family),
-                             key=lambda pair: speedup(pair[0])):
-            column = round(x(speedup(own)) / (2 * DOT))
-            n = there[column] = there.get(column, -1) + 1
-            y = middle + (n + 1) // 2 * 2 * DOT * (-1) ** n
-            out.append(f'<circle cx="{column * 2 * DOT}" cy="{y}" r="{DOT}" '
-                       f'fill="{COLOURS[speedups.verdict(own["speedups"])]}"><title>{escape(own["case"])}: '
-                       f'{speedup(own):.2f} x</title></circle>')
+        for column, cases in columns.items():
+            for n, own in enumerate(cases):
+                y = middle + (n + 1) // 2 * 2 * DOT * (-1) ** n
+                out.append(f'<circle cx="{column * 2 * DOT}" cy="{y}" r="{DOT}" '
+                           f'fill="{COLOURS[speedups.verdict(own["speedups"])]}"><title>{escape(own["case"])}: '
+                           f'{speedup(own):.2f} x</title></circle>')
     return "\n".join([*out, "</svg>"]) + "\n"
 
 
