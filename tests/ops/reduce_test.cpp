@@ -240,6 +240,27 @@ TEST(reduce, long_scans_are_those_of_a_loop_to_the_bit_whatever_comes_up_in_them
   }
 }
 
+TEST(reduce, scans_of_lines_of_millions_match_a_loop) {
+  for (const auto& [lines, length] : {std::pair<int64_t, int64_t>{1, 5'000'003}, {3, 4'300'000}, {40, 70'001}})
+    for (const DType dtype : {kF32, kF64, kI64, kI32}) {
+      SCOPED_TRACE(testing::Message() << lines << " x " << length << " " << name(dtype));
+      const Tensor x = arange(0, lines * length).mul(7919).remainder(7).sub(3).to(dtype).reshape({lines, length});
+      for (int round = 0; round < 3; ++round) {
+        const Tensor sums = x.cumsum(1);
+        int64_t wrong = 0;
+        visit(sums.dtype(), [&]<class T>(Type<T>) {
+          const T* const got = host<T>(sums);
+          for (int64_t i = 0; i < lines; ++i)
+            for (int64_t k = 0, sum = 0; k < length; ++k) {
+              sum += (i * length + k) * 7919 % 7 - 3;
+              if constexpr (!std::is_same_v<T, bool>) wrong += got[i * length + k] != static_cast<T>(sum);
+            }
+        });
+        EXPECT_EQ(wrong, 0) << "round " << round;
+      }
+    }
+}
+
 TEST(reduce, prod_cumsum_and_cumprod_match_a_loop_along_every_dimension) {
   for (const DType dtype : kDTypes)
     for (const Memory memory : kMemories) {
