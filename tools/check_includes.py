@@ -66,6 +66,15 @@ SOURCES_MAY_ALSO_USE = {
 # What reaches a GPU's streams goes through one file, which tells observers of it (lorry/device/launches.h). The other
 # one measures what a launch costs without it.
 LAUNCHES = re.compile(r"\bcuda(?:Launch(?:Kernel|Cooperative|HostFunc)|GraphLaunch|Memcpy|Memset)\w*\(|<<<\s*\w")
+# Kernels that first fetch what is only a hint, and kernels of tests that are launched otherwise.
+KERNELS_THAT_BEGIN_OTHERWISE = {
+    "lorry/kernels/cuda/matmul/linear_rows_kernel.h": {"multiply_rows"},
+    "lorry/kernels/cuda/paged/paged.cu": {"paged_rows", "paged_tiles"},
+    "tests/device/launch_attributes_test.cu": {"write_late"},
+    "tests/kernels/branch_free_test.cu": {"roots", "moderate_roots", "quotients"},
+    "tests/ops/late_copy.cu": {"copy_by_and_by", "copy_at_once"},
+}
+EARLY_LOADS = re.compile(r"__restrict__|\b__ldg\(|\bld\.global\.nc\b")
 MAY_LAUNCH = {"lorry/device/cuda/launch.cpp", "lorry/profile/raw_launch.cu"}
 
 # A user's rule is compiled by nvcc into kernels of its own; the bench measures plans of the library that no table has.
@@ -163,14 +172,34 @@ def launch_violations(text, source):
             yield number, "launches, copies and fills go through lorry/device/cuda/launch.h"
 
 
+def function_at(text, at):
+    """(name, where the body begins after its brace) of the function whose head is at `at`; None for a declaration."""
+    depth, name = 0, ""
+    for i in range(at, len(text)):
+        if text[i] == "(" and depth == 0:
+            name = re.search(r"\w*\s*$", text[:i])[0].strip()
+        depth += (text[i] == "(") - (text[i] == ")")
+        if depth == 0 and text[i] in ';"{':
+            return (name, i + 1) if text[i] == "{" else None
+    return None
+
+
 def kernel_violations(text, source):
-    """Kernels are launched before the one before them ends (lorry/device/cuda/launch.h), and must wait for it."""
-    if source in MAY_LAUNCH:
+    """Kernels are launched before the work in front of them ends (lorry/device/cuda/launch.h), and must wait for it."""
+    if source in MAY_LAUNCH or not source.startswith("lorry/") and not source.endswith(".cu"):
         return
-    kernels = [at.start() for at in re.finditer(r'__global__[^;"{}]*{(?!})', text)]
-    for begin, end in zip(kernels, [*kernels[1:], len(text)]):
-        if "begin_programmatic();" not in text[begin:end]:
-            yield text.count("\n", 0, begin) + 1, "a kernel begins with lorry::cuda::begin_programmatic()"
+    named = re.sub(r"{(\w+)}", r" \1 ", text)  # in the source of a kernel that is made at run time
+    for kernel in re.finditer(r"\b__global__\b", named):
+        name, begin = function_at(named, kernel.start()) or ("", len(named))
+        body = named[begin:].lstrip("{ \n")
+        may_begin_otherwise = name in KERNELS_THAT_BEGIN_OTHERWISE.get(source, ())
+        if begin < len(named) and not body.startswith(("lorry::cuda::begin_programmatic();", "}")) \
+                and not may_begin_otherwise:
+            yield named.count("\n", 0, kernel.start()) + 1, "a kernel begins with lorry::cuda::begin_programmatic();"
+    if source.startswith("lorry/kernels/cuda/"):
+        for number, line in enumerate(text.splitlines(), 1):
+            if EARLY_LOADS.search(line.split("//")[0]):
+                yield number, "this may be loaded before begin_programmatic(); use a plain pointer"
 
 
 def link_violations(room, text):
@@ -220,19 +249,22 @@ def violations(root):
             lines = text.count("\n")
             if lines > MAX_LINES:
                 yield path, lines, f"{lines} lines; more than {MAX_LINES} means a second subject"
+            source = path.relative_to(root).as_posix()
+            if path.suffix in SOURCES:
+                for number, what in kernel_violations(text, source):
+                    yield path, number, what
             room = room_of(path, root)
             if room is None:
                 continue
             if room not in ROOMS:
                 yield path, 1, f"'{room}' is not a room"
                 continue
-            source = path.relative_to(root).as_posix()
             if path.suffix in INCLUDED:
                 includes[source] = list(included_files(text))
             found = link_violations(room, text) if is_list else include_violations(path, room, text, source)
             for number, what in found:
                 yield path, number, what
-            for number, what in (*launch_violations(text, source), *kernel_violations(text, source)):
+            for number, what in launch_violations(text, source):
                 yield path, number, what
     for file, number, what in cycles(includes):
         yield root / file, number, what

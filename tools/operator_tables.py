@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "bench"))
 import speedups  # noqa: E402
 
 
-def us(value):
+def three_digits(value):
     """Three digits, with a point only where they need one."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
@@ -45,13 +45,13 @@ def speedup(own):
 
 def row_of(own, peer):
     """A case's row of a table."""
-    spread = f"{min(low for low, _, _ in own['speedups']):.2f} to {max(high for *_, high in own['speedups']):.2f}"
+    lowest, highest = min(low for low, _, _ in own["speedups"]), max(high for *_, high in own["speedups"])
     ceiling = f"{100 * own['ratio_to_ceiling']:.0f} %" if "ratio_to_ceiling" in own else ""
-    return (f"| {own['case'].replace('|', '&#124;')} | {us(own['median_us'])} | {us(peer['median_us'])} "
-            f"| {speedup(own):.2f} x | {spread} | {ceiling} |")
+    numbers = [three_digits(x) for x in (own["median_us"], peer["median_us"], speedup(own), lowest, highest)]
+    return "| {} | {} | {} | {} x | {} to {} | {} |".format(own["case"].replace("|", "&#124;"), *numbers, ceiling)
 
 
-HEAD = ["| | Lorry, us | PyTorch, us | | half of the rounds | of the best |", "|---|--:|--:|--:|--:|--:|"]
+HEAD = ["| | Lorry, us | PyTorch, us | speed-up | half of the rounds | of the best |", "|---|--:|--:|--:|--:|--:|"]
 
 
 def family_table(operators):
@@ -76,7 +76,7 @@ def whole_tables(operators):
     lines = []
     for family in operators.families:
         rows = [row_of(own, peer) for own, peer in operators.pairs if own["family"] == family]
-        rows += [f"| {own['case']} | {us(own['median_us'])} | none | | | |" for own in operators.alone
+        rows += [f"| {own['case']} | {three_digits(own['median_us'])} | none | | | |" for own in operators.alone
                  if own["family"] == family]
         lines += ["" if lines else None, f"### {family.capitalize()}", "", *HEAD, *rows]
     return [line for line in lines if line is not None]
@@ -93,10 +93,10 @@ MOST = 16  # the speed-up at which the axis of a picture ends
 
 
 def picture(operators, title):
-    """An SVG: a dot for each case, by family, on a logarithmic axis of the speed-up, which ends at MOST; dots that would
+    """An SVG: a dot for each case, by family, on a logarithmic axis of speed-ups that ends at MOST. Dots that would
     cover each other are moved up and down, and a row is as high as its tallest column."""
     values = [min(speedup(own), MOST) for own, _ in operators.pairs] or [1]
-    low, high = math.floor(math.log2(min(values))), max(1, math.ceil(math.log2(max(values))))
+    low, high = min(0, math.floor(math.log2(min(values)))), max(1, math.ceil(math.log2(max(values))))
     x = lambda value: LEFT + WIDTH * (math.log2(min(value, MOST)) - low) / (high - low)
     rows, bottom = [], TOP
     for family in operators.families:

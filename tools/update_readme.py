@@ -361,6 +361,10 @@ OPERATORS = (("operators.json", "A CPU", "docs/operators_cpu.svg"),
              ("h200_operators.json", "An H200", "docs/operators_h200.svg"))
 
 
+def machine_of(report):
+    return processor(report["machine"]) if report["results"][0]["device"] == "cpu" else gpu_of(report)
+
+
 def operator_speed():
     """What docs/operator-speed.md shows of each machine."""
     lines = []
@@ -368,12 +372,10 @@ def operator_speed():
         if (report := report_of(name)) is None:
             continue
         operators = operator_tables.Operators(report)
-        on_cpu = report["results"][0]["device"] == "cpu"
-        where = processor(report["machine"]) if on_cpu else gpu_of(report)
         runs = "one run" if operators.runs == 1 else f"{operators.runs} runs"
         if rounds := report["machine"].get("rounds"):
             runs += f" of {rounds} rounds"
-        said = f"On {where}, {version_of(report)}, {runs} ([{name}](../bench/results/{name}))."
+        said = f"On {machine_of(report)}, {version_of(report)}, {runs} ([{name}](../bench/results/{name}))."
         lines += [f"## {title}", "", textwrap.fill(said, WIDTH), "",
                   f"![Speed-ups over PyTorch by family]({Path(drawn).name})", "",
                   *operator_tables.family_table(operators), ""]
@@ -386,16 +388,17 @@ def operator_speed():
 def operator_counts():
     """One sentence a machine: how many operators are faster than PyTorch, and how many are not."""
     said = []
-    for name, title, _ in OPERATORS:
+    for name, _, _ in OPERATORS:
         if report := report_of(name):
             operators = operator_tables.Operators(report)
             counts = [len(operators.with_verdict(x)) for x in ("faster", "equal", "slower")]
             faster, equal, slower = (f"{n} {'is' if n == 1 else 'are'}" for n in counts)
-            said.append(f"{title}: of {len(operators.pairs)} single calls {faster} faster than {version_of(report)}, "
-                        f"{equal} as fast, {slower} slower.")
+            said.append(f"On {machine_of(report)}, of {len(operators.pairs)} single calls {faster} faster than "
+                        f"{version_of(report)}, {equal} as fast, {slower} slower.")
     if not said:
         return ""
-    return textwrap.fill(" ".join([*said, "[Each of them](docs/operator-speed.md) is listed."]), WIDTH)
+    said.append("As fast: within 5 %, or too scattered to tell. [Each of them](docs/operator-speed.md) is listed.")
+    return textwrap.fill(" ".join(said), WIDTH, break_on_hyphens=False)
 
 
 def pages():
@@ -424,7 +427,7 @@ def pictures():
         drawn[PICTURE] = optim_tables.picture(optim_tables.Steps(report))
     for name, title, file in OPERATORS:
         if report := report_of(name):
-            title = f"{title}: PyTorch's time over Lorry's, a dot for each call"
+            title = f"{title}: PyTorch's time over Lorry's, a dot for each call (to the right: Lorry is faster)"
             drawn[file] = operator_tables.picture(operator_tables.Operators(report), title)
     return drawn
 

@@ -22,7 +22,7 @@
 // device and execution. On a CPU, fused steps run the loop that the compiler makes of the rule. On a GPU there are
 // fused steps only if nvcc compiles this header:
 //
-//   nvcc -std=c++20 -fmad=false --expt-relaxed-constexpr --expt-extended-lambda -diag-suppress=20011,20014 ...
+//   nvcc -std=c++20 -arch=native -fmad=false --expt-relaxed-constexpr --expt-extended-lambda -diag-suppress=20011,20014
 //
 // The suppressed diagnostics concern recordings of the rule: device functions that call host functions. Without nvcc,
 // `automatic` means `compiled` for parameters on a GPU, or `foreach` if there is no NVRTC. Kernels of nvcc take no

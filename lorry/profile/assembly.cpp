@@ -163,7 +163,7 @@ void count_time_once(std::vector<TracedWork>& work) {
   std::map<std::pair<int8_t, int32_t>, int64_t> ends;  // of the last work, by device and stream
   for (TracedWork& x : work) {
     int64_t& end = ends.try_emplace({x.record.device, x.record.stream}, x.record.begin).first->second;
-    x.record.begin = std::min(std::max(x.record.begin, end), x.record.end);
+    if (x.record.work == DeviceWork::kernel) x.record.begin = std::min(std::max(x.record.begin, end), x.record.end);
     end = std::max(end, x.record.end);
   }
 }

@@ -23,7 +23,7 @@ __global__ void copy_by_and_by(const Copies copies) {
 #if __CUDA_ARCH__ >= 900
   cudaTriggerProgrammaticLaunchCompletion();
 #endif
-  for (int i = 0; i < 100; ++i) __nanosleep(1000);
+  for (int i = 0; i < 500; ++i) __nanosleep(1000);
   for (int k = 0; k < copies.count; ++k)
     for (int64_t i = threadIdx.x; i < copies.at[k].bytes; i += blockDim.x)
       static_cast<char*>(copies.at[k].to)[i] = static_cast<const char*>(copies.at[k].from)[i];

@@ -209,58 +209,6 @@ TEST(reduce, choosing_among_nothing_is_refused) {
   expect_error<IndexError>([&] { x.norm(kInf, {1}); }, "norm: dimension 1 is empty");
 }
 
-/// Whether the running totals of x's rows, in f64 and rounded to f32, are those of a loop to the bit.
-template <class F>
-::testing::AssertionResult are_running_totals(const Tensor& got, const Tensor& x, double start, F add) {
-  for (int64_t row = 0; row < x.size(0); ++row) {
-    double total = start;
-    for (int64_t i = 0; i < x.size(1); ++i) {
-      total = add(total, element(x, row * x.size(1) + i));
-      const double expected = static_cast<float>(total), here = element(got, row * x.size(1) + i);
-      if (here != expected && !(std::isnan(here) && std::isnan(expected)))
-        return ::testing::AssertionFailure()
-               << "row " << row << " at " << i << ": " << here << " instead of " << expected;
-    }
-  }
-  return ::testing::AssertionSuccess();
-}
-
-TEST(reduce, long_scans_are_those_of_a_loop_to_the_bit_whatever_comes_up_in_them) {
-  manual_seed(5);
-  for (const int64_t length : {127, 128, 600, 1500}) {
-    const Tensor x = randn({17, length}, {.device = kCPU}).mul(3);
-    set_element(x, 2 * length + 70, INFINITY);
-    set_element(x, 3 * length + 100, NAN);
-    set_element(x, 4 * length + 90, 1e30);
-    set_element(x, 5 * length + 90, 1e-30);
-    set_element(x, 6 * length + 5, 0);
-    for (int64_t i = 0; i < length; ++i) set_element(x, 7 * length + i, 1e20);  // products that overflow
-    EXPECT_TRUE(are_running_totals(x.cumsum(1), x, 0, std::plus<>())) << length;
-    EXPECT_TRUE(are_running_totals(x.cumprod(1), x, 1, std::multiplies<>())) << length;
-  }
-}
-
-TEST(reduce, scans_of_lines_of_millions_match_a_loop) {
-  for (const auto& [lines, length] : {std::pair<int64_t, int64_t>{1, 5'000'003}, {3, 4'300'000}, {40, 70'001}})
-    for (const DType dtype : {kF32, kF64, kI64, kI32}) {
-      SCOPED_TRACE(testing::Message() << lines << " x " << length << " " << name(dtype));
-      const Tensor x = arange(0, lines * length).mul(7919).remainder(7).sub(3).to(dtype).reshape({lines, length});
-      for (int round = 0; round < 3; ++round) {
-        const Tensor sums = x.cumsum(1);
-        int64_t wrong = 0;
-        visit(sums.dtype(), [&]<class T>(Type<T>) {
-          const T* const got = host<T>(sums);
-          for (int64_t i = 0; i < lines; ++i)
-            for (int64_t k = 0, sum = 0; k < length; ++k) {
-              sum += (i * length + k) * 7919 % 7 - 3;
-              if constexpr (!std::is_same_v<T, bool>) wrong += got[i * length + k] != static_cast<T>(sum);
-            }
-        });
-        EXPECT_EQ(wrong, 0) << "round " << round;
-      }
-    }
-}
-
 TEST(reduce, prod_cumsum_and_cumprod_match_a_loop_along_every_dimension) {
   for (const DType dtype : kDTypes)
     for (const Memory memory : kMemories) {
@@ -543,13 +491,6 @@ TEST(reduce, wrong_arguments_are_refused_with_the_operator_named) {
   expect_error<DTypeError>([&] { whole.var(); }, "var: the input is not floating");
   expect_error<DTypeError>([&] { whole.norm(); }, "norm: the input is not floating");
   expect_error<ValueError>([&] { sum(Tensor()); }, "sum: x is an undefined tensor");
-}
-
-TEST(reduce, scans_in_place_agree_with_the_functions) {
-  const Tensor x = sample({3, 4}, kF32, 1), a = x.clone(), b = x.clone();
-  EXPECT_TRUE(a.cumsum_(1).is_same(a));
-  EXPECT_TRUE(equal(a, cumsum(x, 1)));
-  EXPECT_TRUE(equal(b.cumprod_(0), cumprod(x, 0)));
 }
 
 TEST(reduce, elements_of_16_bits_are_folded_as_the_f32_that_they_are) {

@@ -115,11 +115,17 @@ class CheckIncludes(unittest.TestCase):
             self.assertEqual(self.check({"lorry/device/cuda/launch.cpp": call})[0], 0)
 
     def test_a_kernel_that_does_not_wait_for_the_one_before_it_is_refused(self):
-        head = "template <class T>\n__global__ void __launch_bounds__(kThreads)\n    fill(T* to, T value) {\n"
-        waits = head + "  lorry::cuda::begin_programmatic();\n  *to = value;\n}\n"
-        self.assertEqual(self.check({"lorry/kernels/cuda/list/list.cu": waits})[0], 0)
-        self.assert_refused({"lorry/kernels/cuda/list/list.cu": waits + head + "  *to = value;\n}\n"},
-                            "lorry/kernels/cuda/list/list.cu:8:", "begin_programmatic")
+        head = "template <class T>\n__global__ void __launch_bounds__(kThreads, T{}.n)\n    fill(T* to, T value) {\n"
+        waits, writes = "  lorry::cuda::begin_programmatic();\n", "  *to = value;\n"
+        for file in ("lorry/kernels/cuda/list/list.cu", "tests/kernels/list_test.cu"):
+            self.assertEqual(self.check({file: head + waits + writes + "}\n"})[0], 0)
+            for body in (writes, writes + waits, "  // begin_programmatic();\n" + writes):
+                self.assert_refused({file: head + waits + "}\n" + head + body + "}\n"}, f"{file}:7:",
+                                    "begin_programmatic")
+        made = 'R"(__global__ void __launch_bounds__({block}) {name}(float* to) {{\n'
+        self.assertEqual(self.check({"lorry/kernels/cuda/fused/emit.cpp": made + waits + '}})"'})[0], 0)
+        self.assert_refused({"lorry/kernels/cuda/fused/emit.cpp": made + writes + '}})"'}, "begin_programmatic")
+        self.assert_refused({"lorry/kernels/cuda/list/list.cu": "float x = __ldg(p);\n"}, "plain pointer")
 
     def test_a_file_past_600_lines_is_refused(self):
         self.assertEqual(self.check({"tests/base/long_test.cpp": "\n" * 600})[0], 0)

@@ -1,5 +1,6 @@
 #include "lorry/device/cuda/launch.h"
 
+#include <algorithm>
 #include <array>
 #include <vector>
 
@@ -72,16 +73,17 @@ void put(uint32_t (&to)[3], dim3 from) { to[0] = from.x, to[1] = from.y, to[2] =
                     .bytes = bytes});
 }
 
-constexpr int kProgrammaticCapability = 90;  ///< earlier devices have no programmatic dependent launch
+constexpr int kProgrammaticCapability = 90;  ///< the least that has programmatic dependent launch
 
 }  // namespace
 
 void detail::launch(Stream stream, const Shape& shape, const void* kernel, void** values, const ParameterType* types,
-                    int count) {
+                    int count, int capability) {
   const DeviceGuard guard = prepare(stream);
   std::array<cudaLaunchAttribute, 2> attributes;
   unsigned set = 0;
-  if (shape.programmatic && properties(stream.device.index).compute_capability >= kProgrammaticCapability) {
+  const int usable = std::min(capability, properties(stream.device.index).compute_capability);
+  if (shape.programmatic && usable >= kProgrammaticCapability) {
     attributes[set].id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attributes[set++].val.programmaticStreamSerializationAllowed = 1;
   }

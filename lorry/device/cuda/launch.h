@@ -13,6 +13,7 @@
 
 #include "lorry/base/modes.h"
 #include "lorry/device/cuda/begin_programmatic.h"
+#include "lorry/device/cuda/capability.h"
 #include "lorry/device/cuda/device_assert.h"
 #include "lorry/device/cuda/parameters.h"
 #include "lorry/device/cuda/runtime.h"
@@ -26,8 +27,10 @@ struct Shape {
   dim3 block;
   size_t shared_bytes = 0;  ///< dynamic shared memory; above 48 KB call allow_shared first
   dim3 cluster = {1, 1, 1};
-  /// The kernel may start before the preceding kernel on the stream ends. It must call begin_programmatic() before it
-  /// reads or writes memory of that kernel. Devices before compute capability 9.0 launch it as usual.
+  /// The kernel may start before the work in front of it on the stream ends, where device and code are of compute
+  /// capability 9.0 or later. All blocks must call begin_programmatic() before they touch memory that any other work
+  /// may write, even if they use nothing of the kernel in front: that kernel, too, may still be waiting, and the next
+  /// one waits for this one only. If they do not call it: false.
   bool programmatic = true;
 };
 
@@ -40,9 +43,9 @@ inline DeviceGuard prepare(Stream stream) {
 }
 
 namespace detail {
-/// values: the addresses of `count` parameters of these types.
-void launch(Stream stream, const Shape& shape, const void* kernel, void** values, const ParameterType* types,
-            int count);
+/// values: the addresses of `count` parameters of these types. capability: what the kernel is compiled for.
+void launch(Stream stream, const Shape& shape, const void* kernel, void** values, const ParameterType* types, int count,
+            int capability);
 void announce_library(Stream stream, const char* function, std::span<const void* const> addresses);
 
 /// One element more than parameters, because an array needs at least one.
@@ -51,20 +54,20 @@ inline constexpr ParameterType kParameterTypes[] = {parameter_type<Parameters>()
 }  // namespace detail
 
 /// Launches a kernel with arguments of exactly its parameter types. They are not copied first: some are 32 KB large.
-template <class... Parameters>
+template <int kCompiled = kCompiledFor, class... Parameters>
 void launch_with(Stream stream, const Shape& shape, void (*kernel)(Parameters...),
                  const std::remove_cv_t<Parameters>&... arguments) {
   void* values[] = {const_cast<void*>(static_cast<const void*>(&arguments))..., nullptr};
   detail::launch(stream, shape, reinterpret_cast<const void*>(kernel), values,
-                 detail::kParameterTypes<std::remove_cv_t<Parameters>...>, sizeof...(Parameters));
+                 detail::kParameterTypes<std::remove_cv_t<Parameters>...>, sizeof...(Parameters), kCompiled);
 }
 
 /// Launches a kernel; arguments are converted to the parameter types.
-template <class... Parameters, class... Arguments>
+template <int kCompiled = kCompiledFor, class... Parameters, class... Arguments>
 void launch(Stream stream, const Shape& shape, void (*kernel)(Parameters...), Arguments&&... arguments) {
   static_assert(sizeof...(Parameters) == sizeof...(Arguments));
   const std::tuple<std::remove_cv_t<Parameters>...> values(std::forward<Arguments>(arguments)...);
-  std::apply([&](const auto&... value) { launch_with(stream, shape, kernel, value...); }, values);
+  std::apply([&](const auto&... value) { launch_with<kCompiled>(stream, shape, kernel, value...); }, values);
 }
 
 /// A kernel compiled at run time, with the types of its parameters. function: a cudaKernel_t.
@@ -76,7 +79,8 @@ template <class... Parameters>
 void launch_with(Stream stream, const Shape& shape, const CompiledKernel<Parameters...>& kernel,
                  const Parameters&... arguments) {
   void* values[] = {const_cast<void*>(static_cast<const void*>(&arguments))..., nullptr};
-  detail::launch(stream, shape, kernel.function, values, detail::kParameterTypes<Parameters...>, sizeof...(Parameters));
+  detail::launch(stream, shape, kernel.function, values, detail::kParameterTypes<Parameters...>, sizeof...(Parameters),
+                 INT_MAX);
 }
 
 /// Launches a kernel compiled at run time that has one parameter. kernel: a cudaKernel_t. type: the parameter's size,
@@ -84,7 +88,7 @@ void launch_with(Stream stream, const Shape& shape, const CompiledKernel<Paramet
 inline void launch_compiled(Stream stream, const Shape& shape, const void* kernel, void* argument,
                             const ParameterType& type) {
   void* values[] = {argument, nullptr};
-  detail::launch(stream, shape, kernel, values, &type, 1);
+  detail::launch(stream, shape, kernel, values, &type, 1, INT_MAX);
 }
 
 /// Runs `call`, in which a library enqueues work on the stream; returns its result: whether it succeeded.

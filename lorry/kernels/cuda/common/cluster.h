@@ -5,12 +5,15 @@
 
 #include <cstdint>
 
-#include "lorry/device/cuda/runtime.h"
+#include "lorry/device/cuda/capability.h"
 
 namespace lorry::kernels::cuda {
 
 /// Whether a device has clusters of several blocks. 8 blocks are the most on which every such device can run.
-inline bool has_clusters(int device) { return lorry::cuda::properties(device).compute_capability >= 90; }
+template <int kCompiled = lorry::cuda::kCompiledFor>
+bool has_clusters(int device) {
+  return lorry::cuda::capability<kCompiled>(device) >= 90;
+}
 
 #ifdef __CUDACC__
 /// The number of this block in its cluster.

@@ -130,7 +130,7 @@ void multiply_all(const MmaRows<T>& all, int64_t m, int64_t n, Stream stream) {
 
 bool uses_tensor_cores(const LinearRowsArgs& args, Stream stream) {
   return (args.out.dtype == kF16 || args.out.dtype == kBF16) && args.x.size(1) <= kMostDepth &&
-         lorry::cuda::properties(stream.device.index).compute_capability >= kCapability;
+         lorry::cuda::capability(stream.device.index) >= kCapability;
 }
 
 /// Sets the norm; returns false where the kernel does not do it.
@@ -192,7 +192,7 @@ void linear_rows(const LinearRowsArgs& args, Stream stream) {
 }
 
 LinearRowsLimits linear_rows_limits(Device device) {
-  if (lorry::cuda::properties(device.index).compute_capability < kCapability) return {};
+  if (lorry::cuda::capability(device.index) < kCapability) return {};
   return {.few_rows = kFewRows, .longest_norm = kMostNormal, .norm_run = kRun<Float16>};
 }
 

@@ -35,6 +35,7 @@ inline constexpr int kContiguousBlocks = kArity == 1 && sizeof(T) <= 4 ? 2048 / 
 template <class Formula, int kArity, class T, bool kTruth, bool kChoice>
 static __global__ void __launch_bounds__(kPointwiseBlock, kContiguousBlocks<T, kArity>)
     contiguous(const __grid_constant__ ContiguousCall<kArity, ComputeOf<T>> call) {
+  lorry::cuda::begin_programmatic();
   using C = ComputeOf<T>;
   using Out = std::conditional_t<kTruth, bool, T>;
   using Condition = std::conditional_t<kChoice, bool, T>;
@@ -50,7 +51,6 @@ static __global__ void __launch_bounds__(kPointwiseBlock, kContiguousBlocks<T, k
   constexpr bool kRepeats = std::is_same_v<T, C> && !kChoice;
   Run<Word, kWords> x[kArity][kRuns];
   Run<uint8_t, kLength> conditions[kRuns];
-  lorry::cuda::begin_programmatic();
 
   const int64_t first = int64_t{blockIdx.x} * (kRuns * kPointwiseBlock) + threadIdx.x;
 #pragma unroll
@@ -370,8 +370,8 @@ __device__ __forceinline__ void offsets_at(const StridedIndexer<kOperands, uint3
 // Long: its operands stay in registers from loads that are in flight together to the stores.
 template <class Formula, int kArity, class C>
 static __global__ void __launch_bounds__(kPointwiseBlock) strided(const __grid_constant__ StridedCall<kArity, C> call) {
-  constexpr uint32_t kLength = kLanes<C>, kGroups = strided_groups(kArity);
   lorry::cuda::begin_programmatic();
+  constexpr uint32_t kLength = kLanes<C>, kGroups = strided_groups(kArity);
   const uint32_t base = blockIdx.x * kStridedTile<kArity, C>;
   const bool rounded = is_narrow(call.out.dtype);
   uint32_t i = base + threadIdx.x, step = kPointwiseBlock, end = min(call.n, base + kStridedTile<kArity, C>);

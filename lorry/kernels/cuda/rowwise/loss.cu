@@ -404,7 +404,8 @@ void cross_entropy_with_gradient(const ClassArgs& args, const Array& losses, con
     const RowPlan plan = plan_classes(args.x);
     const int64_t bytes = args.x.size(1) * size_of(args.x.dtype);
     const bool staged = plan.lanes > kWarp && bytes <= most_shared(gpu) &&
-                        bytes <= kMostTurns * kFlight * plan.lanes * 16 && gpu.compute_capability >= kBulkCapability;
+                        bytes <= kMostTurns * kFlight * plan.lanes * 16 &&
+                        lorry::cuda::capability(stream.device.index) >= kBulkCapability;
     const auto launch = [&]<bool kSmooth, bool kStaged>(const ClassRows<T>& a) {
       constexpr auto kKernel = cross_entropy_with_gradient_rows<T, kSmooth, kStaged>;
       const int64_t shared = kStaged ? bytes : limiting_memory(gpu, plan.teams() * bytes);
