@@ -5,6 +5,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <unordered_map>
 
 #include <dnnl.hpp>
 
@@ -86,6 +87,49 @@ class Cache {
   std::map<Key, std::list<std::pair<Key, Product>>::iterator> index_;
 };
 
+/// A product as a thread computes it again and again. Looking it up and wrapping its operands takes as long as a product
+/// of 64 x 64 matrices, so each thread keeps the last one.
+class Prepared {
+ public:
+  Prepared(const Key& key, const Product& product)
+      : key_(key),
+        primitive_(product.primitive),
+        working_bytes_(static_cast<int64_t>(product.working.get_size())),
+        stream_(engine()),
+        a_(product.a, engine(), DNNL_MEMORY_NONE),
+        b_(product.b, engine(), DNNL_MEMORY_NONE),
+        c_(product.c, engine(), DNNL_MEMORY_NONE),
+        working_(product.working, engine(), DNNL_MEMORY_NONE),
+        arguments_{{DNNL_ARG_SRC, a_}, {DNNL_ARG_WEIGHTS, b_}, {DNNL_ARG_DST, c_}, {DNNL_ARG_SCRATCHPAD, working_}} {}
+
+  static Prepared& of(const Key& key) {
+    static Cache& cache = *new Cache;  // never destroyed
+    static thread_local std::optional<Prepared> last;
+    if (!last || last->key_ != key) last.emplace(key, cache.find(key));
+    return *last;
+  }
+
+  /// Returns false if oneDNN does not support the shape.
+  bool run(const Gemm<BFloat16, float>& g) {
+    if (!primitive_) return false;
+    // oneDNN takes all operands as pointers to mutable memory, but only reads the sources.
+    a_.set_data_handle(const_cast<BFloat16*>(g.a));
+    b_.set_data_handle(const_cast<BFloat16*>(g.b));
+    c_.set_data_handle(g.c);
+    working_.set_data_handle(scratch<char>(Scratch::library, working_bytes_));
+    primitive_->execute(stream_, arguments_);
+    return true;
+  }
+
+ private:
+  Key key_;
+  std::optional<dnnl::matmul> primitive_;
+  int64_t working_bytes_;
+  dnnl::stream stream_;
+  dnnl::memory a_, b_, c_, working_;
+  std::unordered_map<int, dnnl::memory> arguments_;
+};
+
 }  // namespace
 
 bool gemm_bf16(const Gemm<BFloat16, float>& g) {
@@ -96,22 +140,10 @@ bool gemm_bf16(const Gemm<BFloat16, float>& g) {
   if (!native || g.k == 0 || g.alpha != 1 || g.beta != 0) return false;
   const Call call;
   if (!call) return false;
-  static Cache& cache = *new Cache;  // never destroyed
-  const Key key{g.m, g.n, g.k, g.a_row, g.a_col, g.b_row, g.b_col, g.c_row};
-  const Product product = cache.find(key);
-  const auto close = [&] { close_at_exit(g.m, g.n, g.k, (g.a_col == 1) | (g.b_col == 1) << 1 | 16); };
-  if (!product.primitive) return close(), false;
   const lorry::cpu::SerialScope serial;
-  dnnl::stream stream(engine());
-  // oneDNN takes all operands as pointers to mutable memory, but only reads the sources.
-  const dnnl::memory a(product.a, engine(), const_cast<BFloat16*>(g.a)),
-      b(product.b, engine(), const_cast<BFloat16*>(g.b)), c(product.c, engine(), g.c);
-  const dnnl::memory working(product.working, engine(),
-                             scratch<char>(Scratch::library, static_cast<int64_t>(product.working.get_size())));
-  product.primitive->execute(
-      stream, {{DNNL_ARG_SRC, a}, {DNNL_ARG_WEIGHTS, b}, {DNNL_ARG_DST, c}, {DNNL_ARG_SCRATCHPAD, working}});
-  close();
-  return true;
+  const bool done = Prepared::of({g.m, g.n, g.k, g.a_row, g.a_col, g.b_row, g.b_col, g.c_row}).run(g);
+  close_at_exit(g.m, g.n, g.k, (g.a_col == 1) | (g.b_col == 1) << 1 | 16);
+  return done;
 }
 
 }  // namespace lorry::kernels::cpu::onednn
