@@ -161,12 +161,6 @@ TEST_P(MetaRows, take_empty_tensors) {
   });
 }
 
-std::vector<int> sampled_rows() {
-  std::vector<int> rows;
-  for (int i = 0; i < kOpCount; ++i)
-    if (kOps[i].kind != OpKind::pointwise && kOps[i].kind != OpKind::list) rows.push_back(i);
-  return rows;
-}
 INSTANTIATE_TEST_SUITE_P(Rows, MetaRows, testing::ValuesIn(sampled_rows()),
                          [](const auto& info) { return std::string(kOps[info.param].name); });
 

@@ -23,6 +23,13 @@ std::vector<const Sample*> samples_of(Op op) {
   return found;
 }
 
+std::vector<int> sampled_rows() {
+  std::vector<int> rows;
+  for (int i = 0; i < kOpCount; ++i)
+    if (kOps[i].kind != OpKind::pointwise && kOps[i].kind != OpKind::list) rows.push_back(i);
+  return rows;
+}
+
 Tensors make_inputs(const Sample& sample, DType dtype, Memory memory) {
   Tensors inputs;
   for (size_t k = 0; k < sample.inputs.size(); ++k) {

@@ -75,6 +75,8 @@ std::span<const Sample> quantize_samples();
 
 /// The samples of a row.
 std::vector<const Sample*> samples_of(Op op);
+/// The rows that have samples: all but pointwise ones and lists, which have tests of their own.
+std::vector<int> sampled_rows();
 
 /// The operands in a dtype and a layout: distinct values of small magnitude, exact in every dtype.
 Tensors make_inputs(const Sample& sample, DType dtype, Memory memory = Memory::contiguous);

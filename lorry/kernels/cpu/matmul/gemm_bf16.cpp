@@ -87,8 +87,8 @@ class Cache {
   std::map<Key, std::list<std::pair<Key, Product>>::iterator> index_;
 };
 
-/// A product as a thread computes it again and again. Looking it up and wrapping its operands takes as long as a
-/// product of 64 x 64 matrices, so each thread keeps the last one.
+/// A product as a thread computes it again and again. Looking it up and wrapping its operands takes about as
+/// long as a product of 64 x 64 matrices, so each thread keeps the last one.
 class Prepared {
  public:
   Prepared(const Key& key, const Product& product)
