@@ -77,6 +77,41 @@ TEST(Scan, of_lines_of_up_to_millions_is_that_of_a_loop) {
     }
 }
 
+TEST(Scan, of_a_line_of_many_millions_is_that_of_a_loop) {
+  const int64_t length = 17'000'003;
+  const Tensor terms = arange(0, length).mul(7919).remainder(7).sub(3).reshape({1, length});
+  const auto add = [](int64_t total, int64_t, int64_t k) { return total + k * 7919 % 7 - 3; };
+  EXPECT_EQ(wrong_totals(terms.cumsum(1), 0, add), 0);
+}
+
+TEST(Scan, of_long_lines_in_any_layout_is_that_of_their_copy) {
+  manual_seed(6);
+  for (const DType dtype : {kF32, kF64, kBF16, kI64}) {
+    const Tensor values = randint(-9, 9, {2, 100'003}).to(dtype);
+    const Tensor expected = values.cumsum(1);
+    const Tensor every_second = stack({values, values.mul(5)}, 2).select(2, 0),
+                 by_columns = values.t().contiguous().t(),
+                 from_the_second = cat({values.narrow(1, 0, 1), values}, 1).narrow(1, 1, values.size(1));
+    for (const Tensor& x : {every_second, from_the_second, by_columns}) {
+      EXPECT_TRUE(equal(x.cumsum(1), expected)) << name(dtype);
+      const Tensor out = zeros({2, 100'004}, {.dtype = dtype}).narrow(1, 1, 100'003);
+      cumsum_out(out, x, 1);
+      EXPECT_TRUE(equal(out, expected)) << name(dtype);
+      EXPECT_TRUE(equal(x.clone().cumsum_(1), expected)) << name(dtype);
+    }
+  }
+}
+
+TEST(Scan, gives_the_same_bits_every_time) {
+  manual_seed(7);
+  const Tensor x = randn({2, 1'500'000}, {.dtype = kF64});
+  const Tensor factors = x.mul(1e-3).add(1), sums = x.cumsum(1), products = factors.cumprod(1);
+  for (int round = 0; round < 10; ++round) {
+    EXPECT_TRUE(equal(x.cumsum(1), sums));
+    EXPECT_TRUE(equal(factors.cumprod(1), products));
+  }
+}
+
 TEST(Scan, in_place_agrees_with_the_functions) {
   const Tensor x = sample({3, 4}, kF32, 1), a = x.clone(), b = x.clone();
   EXPECT_TRUE(a.cumsum_(1).is_same(a));

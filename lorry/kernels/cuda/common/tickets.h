@@ -1,9 +1,8 @@
 #pragma once
 
 // Counters with which a block of a launch finds out that it is the last one to finish, without another launch or fill.
-// Each stream has its own counters, and a kernel touches them only when the work in front of it has ended
-// (begin_programmatic). They are zero between kernels: the last block resets them, and a launch runs completely or not
-// at all. A captured kernel may be replayed at the same time as the stream's other work, so it gets fresh counters.
+// They are the stream's own (stream_memory.h) where it has some, and fresh ones otherwise. They are zero between
+// kernels: the last block resets them, and a launch runs completely or not at all.
 
 #include <cstdint>
 #include <optional>

@@ -30,6 +30,7 @@
 
 #include "lorry/formula/activations.h"
 #include "lorry/kernels/cuda/common/cluster.h"
+#include "lorry/kernels/cuda/common/copy_ahead.h"
 #include "lorry/kernels/cuda/common/element.h"
 #include "lorry/kernels/cuda/common/prefetch.h"
 #include "lorry/kernels/cuda/matmul/linear_rows.h"
@@ -180,21 +181,6 @@ __device__ __forceinline__ void load_weights(Weights& to, const MmaRows<T>& p, i
 /// Where x[row, chunk * 32 ...] lies in shared memory. Chunks of odd rows are exchanged in pairs, so that neighbouring
 /// rows lie in different banks.
 __device__ __forceinline__ int x_position(int row, int chunk) { return row * kXRow + (chunk ^ (row & 1)) * kChunk; }
-
-/// Copies 16 bytes to shared memory without waiting, or fills them with zeros.
-__device__ __forceinline__ void start_copy(void* to, const void* from, bool valid) {
-#if __CUDA_ARCH__ >= 800
-  asm volatile(
-      "cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(static_cast<uint32_t>(__cvta_generic_to_shared(to))),
-      "l"(__cvta_generic_to_global(from)), "r"(valid ? 16 : 0)
-      : "memory");
-#endif
-}
-__device__ __forceinline__ void wait_for_copies() {
-#if __CUDA_ARCH__ >= 800
-  asm volatile("cp.async.wait_all;" ::: "memory");
-#endif
-}
 
 /// Brings a stage of the block's rows of x to shared memory. All threads must pass a barrier before they read it.
 template <int kGroups, class T>

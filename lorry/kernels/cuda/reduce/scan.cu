@@ -2,15 +2,15 @@
 // on the shapes only.
 //
 //   tiles   a block scans a line, up to 64 bytes per thread at a time; the total is carried from tile to tile
+//   parts   a block scans a part of a line, and gets what comes before it from the other blocks (scan_parts.h)
 //   rows    1 to 256 neighbouring threads scan a line, 16 bytes each at a time
 //   lines   neighbouring lines are adjacent in memory: one thread per line, one element at a time
 //
-// If there are few long lines, each is split: a first launch computes the total of every part, a second starts each
-// part with the fold of the totals before it. If a part is one tile, one launch does both: a block stores the total of
-// its tile and waits for the totals before it, with the tile in registers. An f32 moves 8 bytes in one launch, 12 in
-// two. The order of additions is the same.
+// If there are few long lines, each is split into parts. Rows and lines take two launches then: the first computes the
+// total of every part, the second starts each part with the fold of the totals before it.
 
-#include "lorry/kernels/cuda/reduce/reduce_fold.h"
+#include "lorry/kernels/cuda/common/copy_ahead.h"
+#include "lorry/kernels/cuda/reduce/scan_parts.h"
 
 namespace lorry::kernels::cuda {
 namespace {
@@ -56,7 +56,7 @@ struct ScanPlan {
   void addresses(auto& visit) const { visit(); }
 };
 
-enum class Phase { whole, totals, parts, chained };
+enum class Phase { whole, totals, parts };
 
 // ---- rows -----------------------------------------------------------------------------------------------------------
 
@@ -90,48 +90,6 @@ __device__ Cell scan_lanes(bool product, Cell cell, int lanes, Cell& total) {
   }
   return joined(product, prefix, exclusive);
 }
-
-/// How the blocks of a chained launch wait for each other. A block takes the next part when it starts, so all parts
-/// before it have started too.
-struct Chain {
-  uint32_t* counters;  ///< all zero: parts that have started, blocks that have finished, a bit per stored total
-
-  void addresses(auto& visit) const { visit(counters); }
-  static constexpr int64_t count(int64_t lines, int64_t parts) { return 2 + lines * ceil_div(parts, 32); }
-
-#ifdef __CUDACC__
-  /// The number of this block; one thread calls it.
-  __device__ uint32_t start(uint32_t blocks) const { return atomicInc(&counters[0], blocks - 1); }
-  __device__ uint32_t* stored(int64_t line, int parts) const { return counters + 2 + line * ((parts + 31) / 32); }
-  /// One thread calls it, after it has stored the total.
-  __device__ void store(int64_t line, int parts, int part) const {
-    __threadfence();
-    atomicOr(stored(line, parts) + part / 32, 1u << part % 32);
-  }
-  /// Waits until all totals of parts before `part` are stored. All threads call it.
-  __device__ void wait(int64_t line, int parts, int part) const {
-    if (threadIdx.x < 32) {
-      const uint32_t* const words = stored(line, parts);
-      for (int first = static_cast<int>(threadIdx.x) * 32; first < part; first += 32 * 32) {
-        const uint32_t wanted = part - first >= 32 ? ~0u : (1u << (part - first)) - 1;
-        uint32_t seen;
-        do
-          asm volatile("ld.acquire.gpu.global.u32 %0, [%1];"
-                       : "=r"(seen)
-                       : "l"(__cvta_generic_to_global(words + first / 32))
-                       : "memory");
-        while ((seen & wanted) != wanted);
-      }
-    }
-    __syncthreads();
-  }
-  /// Zeroes the counters when all blocks are done. All threads call it.
-  __device__ void finish(uint32_t blocks, int64_t used) const {
-    if (!is_last_block(&counters[1], blocks)) return;
-    for (int64_t i = 2 + threadIdx.x; i < used; i += blockDim.x) counters[i] = 0;
-  }
-#endif
-};
 
 /// The fold of the totals of a line's parts before `part`. All threads of the block, which has one line, must call it.
 template <class Cell>
@@ -209,68 +167,78 @@ __global__ void __launch_bounds__(kRowThreads)
 
 // ---- tiles ----------------------------------------------------------------------------------------------------------
 
-template <class T>
-inline constexpr int kTileElements = kRowThreads* kRun<T>* std::min(4, 16 / kRun<T>);
-
 /// A tile is kBands bands of kRowThreads runs, so that memory is accessed in order. Each warp scans its part of every
-/// band by shuffles, then adds the totals of all parts before it: one barrier per tile.
-// Long: a tile stays in registers from its loads to its stores.
+/// band by shuffles, then adds the totals of all that is before it.
+template <class T, int kBands_>
+struct Tile {
+  static constexpr int kV = kRun<T>, kBands = kBands_, kWarps = kRowThreads / 32, kTotals = kBands * kWarps;
+  static constexpr int kElements = kBands * kRowThreads * kV;
+
+  const T* x;
+  T* out;
+  int64_t step_x, step_out;
+  int left;  ///< elements: kElements, or fewer in the last tile
+  bool aligned, aligned_out;
+
+#ifdef __CUDACC__
+  __device__ Tile(const T* x, T* out, const ScanPlan& plan, int64_t left)
+      : x(x),
+        out(out),
+        step_x(plan.step_x),
+        step_out(plan.step_out),
+        left(static_cast<int>(min(left, int64_t{kElements}))),
+        aligned(step_x == 1 && reinterpret_cast<uintptr_t>(x) % 16 == 0),
+        aligned_out(step_out == 1 && reinterpret_cast<uintptr_t>(out) % 16 == 0) {}
+
+  /// The first element of this thread's run in a band.
+  static __device__ int first_of(int band) { return (band * kRowThreads + static_cast<int>(threadIdx.x)) * kV; }
+  /// Whether the run is whole, and 16 bytes that can be read at once.
+  __device__ bool is_run(int first) const { return aligned && first + kV <= left; }
+  __device__ Run<T, kV> elements(int first, T identity) const {
+    Run<T, kV> run;
+#pragma unroll
+    for (int i = 0; i < kV; ++i) run.at[i] = first + i < left ? x[(first + i) * step_x] : identity;
+    return run;
+  }
+  __device__ void store(int first, const Run<T, kV>& run) const {
+    if (aligned_out && first + kV <= left) return store_run(out + first, run);
+#pragma unroll
+    for (int i = 0; i < kV; ++i)
+      if (first + i < left) out[(first + i) * step_out] = run.at[i];
+  }
+#endif
+};
+
+template <class T>
+using CarriedTile = Tile<T, std::min(4, 16 / kRun<T>)>;
+template <class T>
+using PartTile = Tile<T, 8>;
+
+/// A tile stays in registers from its loads to its stores.
 template <class T, class C, bool kProduct>
-__global__ void __launch_bounds__(kRowThreads)
-    scan_tiles(const Memory<T, C> memory, const ScanPlan plan, Phase phase, Total<C>* totals, const Chain chain) {
+__global__ void __launch_bounds__(kRowThreads, 4) scan_tiles(const Memory<T, C> memory, const ScanPlan plan) {
   lorry::cuda::begin_programmatic();
   using Cell = Total<C>;
+  using Tile = CarriedTile<T>;
   constexpr Fold kFold = kProduct ? Fold::prod : Fold::sum;
-  constexpr int kV = kRun<T>, kBands = kTileElements<T> / (kRowThreads * kV), kWarps = kRowThreads / 32,
-                kTotals = kBands * kWarps;
-  static_assert(kTotals <= 32);
-  const Cell identity = Cell(kProduct ? 1 : 0);
-  __shared__ Cell warp_totals[2][kTotals];
-  const uint32_t blocks = gridDim.x * gridDim.y;
-  uint32_t number = blockIdx.y * gridDim.x + blockIdx.x;
-  if (phase == Phase::chained) {
-    __shared__ uint32_t started;
-    if (threadIdx.x == 0) started = chain.start(blocks);
-    __syncthreads();
-    number = started;
-  }
-  const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32,
-            part = static_cast<int>(number / gridDim.x);
-  const int64_t line = number % gridDim.x, begin = part * plan.chunk, end = min(plan.length, begin + plan.chunk);
+  constexpr int kV = Tile::kV, kBands = Tile::kBands;
+  static_assert(Tile::kTotals <= 32);
+  const Cell identity = fold_identity<Cell>(kFold);
+  __shared__ Cell warp_totals[2][Tile::kTotals];
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   int64_t at[2];
-  plan.line_indexer(line, at);
-  const T* const x = memory.x + at[0];
-  T* const out = memory.out + at[1];
-  const bool aligned = plan.step_x == 1 && reinterpret_cast<uintptr_t>(x + begin) % 16 == 0;
-  const bool aligned_out = plan.step_out == 1 && reinterpret_cast<uintptr_t>(out + begin) % 16 == 0;
-  const auto scan_warp = [&](Cell cell) {
-#pragma unroll
-    for (int offset = 1; offset < 32; offset *= 2) {
-      const Cell before = __shfl_up_sync(0xffffffffu, cell, offset);
-      if (lane >= offset) cell = fold_one<kFold>(before, cell);
-    }
-    return cell;
-  };
-  const auto before_lane = [&](Cell scanned) {
-    const Cell before = __shfl_up_sync(0xffffffffu, scanned, 1);
-    return lane == 0 ? identity : before;
-  };
+  plan.line_indexer(blockIdx.x, at);
 
-  Cell carry = phase == Phase::parts ? prefix_of(kProduct, totals, line, plan.parts, part) : identity;
+  Cell carry = identity;
   int turn = 0;
-  for (int64_t base = begin; base < end; base += kBands * kRowThreads * kV, turn ^= 1) {
-    const int left = static_cast<int>(min(end - base, int64_t{kBands * kRowThreads * kV}));
+  for (int64_t base = 0; base < plan.length; base += Tile::kElements, turn ^= 1) {
+    const Tile tile(memory.x + at[0] + base * plan.step_x, memory.out + at[1] + base * plan.step_out, plan,
+                    plan.length - base);
     Run<T, kV> runs[kBands];
 #pragma unroll
     for (int b = 0; b < kBands; ++b) {
-      const int first = (b * kRowThreads + thread) * kV;
-      if (aligned && first + kV <= left) {
-        runs[b] = load_run<T, kV>(x + base + first);
-      } else {
-#pragma unroll
-        for (int i = 0; i < kV; ++i)
-          runs[b].at[i] = first + i < left ? x[(base + first + i) * plan.step_x] : cast<T, Cell>(identity);
-      }
+      const int first = Tile::first_of(b);
+      runs[b] = tile.is_run(first) ? load_run<T, kV>(tile.x + first) : tile.elements(first, cast<T, Cell>(identity));
     }
     Cell cells[kBands][kV], before[kBands];
 #pragma unroll
@@ -279,43 +247,99 @@ __global__ void __launch_bounds__(kRowThreads)
       for (int i = 0; i < kV; ++i) cells[b][i] = cast<C, T>(runs[b].at[i]);
 #pragma unroll
       for (int i = 1; i < kV; ++i) cells[b][i] = fold_one<kFold>(cells[b][i - 1], cells[b][i]);
-      const Cell scanned = scan_warp(cells[b][kV - 1]);
-      before[b] = before_lane(scanned);
-      if (lane == 31) warp_totals[turn][b * kWarps + warp] = scanned;
+      const Cell scanned = scan_warp<kFold>(cells[b][kV - 1]);
+      before[b] = before_lane<kFold>(scanned);
+      if (lane == 31) warp_totals[turn][b * Tile::kWarps + warp] = scanned;
     }
     __syncthreads();  // the totals of the tile before last, in the same memory, have been read
-    const Cell all = scan_warp(lane < kTotals ? warp_totals[turn][lane] : identity), before_part = before_lane(all);
-    if (phase == Phase::chained) {  // the only tile of the part
-      const Cell total = fold_one<kFold>(carry, __shfl_sync(0xffffffffu, all, 31));
-      if (thread == 0) {
-        totals[line * plan.parts + part] = total;
-        chain.store(line, plan.parts, part);
-      }
-      chain.wait(line, plan.parts, part);
-      carry = prefix_of(kProduct, totals, line, plan.parts, part);
-    }
-#pragma unroll
-    for (int b = 0; b < kBands; ++b)
-      before[b] =
-          fold_one<kFold>(fold_one<kFold>(carry, __shfl_sync(0xffffffffu, before_part, b * kWarps + warp)), before[b]);
-    carry = fold_one<kFold>(carry, __shfl_sync(0xffffffffu, all, 31));
-    if (phase == Phase::totals) continue;
+    const Cell all = scan_warp<kFold>(lane < Tile::kTotals ? warp_totals[turn][lane] : identity);
+    const Cell before_warp = before_lane<kFold>(all);
 #pragma unroll
     for (int b = 0; b < kBands; ++b) {
-      const int first = (b * kRowThreads + thread) * kV;
+      const Cell from = __shfl_sync(0xffffffffu, before_warp, b * Tile::kWarps + warp);
+      before[b] = fold_one<kFold>(fold_one<kFold>(carry, from), before[b]);
 #pragma unroll
       for (int i = 0; i < kV; ++i) runs[b].at[i] = cast<T, Cell>(fold_one<kFold>(before[b], cells[b][i]));
-      if (aligned_out && first + kV <= left) {
-        store_run(out + base + first, runs[b]);
-      } else {
-#pragma unroll
-        for (int i = 0; i < kV; ++i)
-          if (first + i < left) out[(base + first + i) * plan.step_out] = runs[b].at[i];
-      }
+      tile.store(Tile::first_of(b), runs[b]);
     }
+    carry = fold_one<kFold>(carry, __shfl_sync(0xffffffffu, all, 31));
   }
-  if (phase == Phase::totals && thread == 0) totals[line * plan.parts + part] = carry;
-  if (phase == Phase::chained) chain.finish(blocks, Chain::count(plan.lines, plan.parts));
+}
+
+// ---- parts ----------------------------------------------------------------------------------------------------------
+
+/// Block `part * lines + line` scans a part of a line, which is one tile. The tile lies in shared memory from its loads
+/// to its stores, so that many bytes are on their way at once, and each thread reads only what it copied.
+// Long: one kernel, whose folds before each run stay in registers.
+template <class T, class C, bool kProduct>
+__global__ void __launch_bounds__(kRowThreads, 4)
+    scan_parts(const Memory<T, C> memory, const ScanPlan plan, const PartTotals totals) {
+  lorry::cuda::begin_programmatic();
+  using Cell = Total<C>;
+  using Tile = PartTile<T>;
+  constexpr Fold kFold = kProduct ? Fold::prod : Fold::sum;
+  constexpr int kV = Tile::kV, kBands = Tile::kBands, kEach = Tile::kTotals / 32;
+  const Cell identity = fold_identity<Cell>(kFold);
+  __shared__ uint4 copies[kBands][kRowThreads];
+  __shared__ Cell before_warps[Tile::kTotals], before_part;
+  const auto lines = static_cast<uint32_t>(plan.lines);
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  const int part = static_cast<int>(blockIdx.x / lines);
+  const int64_t line = blockIdx.x % lines, begin = part * int64_t{Tile::kElements};
+  int64_t at[2];
+  plan.line_indexer(line, at);
+  const Tile tile(memory.x + at[0] + begin * plan.step_x, memory.out + at[1] + begin * plan.step_out, plan,
+                  plan.length - begin);
+  const auto copied = [&](int band) { return reinterpret_cast<T*>(&copies[band][threadIdx.x]); };
+
+#pragma unroll
+  for (int b = 0; b < kBands; ++b) {
+    const int first = Tile::first_of(b);
+    if (tile.is_run(first))
+      start_copy(copied(b), tile.x + first);
+    else
+      store_run(copied(b), tile.elements(first, cast<T, Cell>(identity)));
+    end_copies();
+  }
+  Cell before[kBands];  // each run, in its warp
+  const auto scan_band = [&]<int b>(std::integral_constant<int, b>) {
+    wait_for_copies<kBands - 1 - b>();
+    const Run<T, kV> run = load_run<T, kV>(copied(b));
+    Cell cell = cast<C, T>(run.at[0]);
+#pragma unroll
+    for (int i = 1; i < kV; ++i) cell = fold_one<kFold>(cell, Cell(cast<C, T>(run.at[i])));
+    const Cell scanned = scan_warp<kFold>(cell);
+    before[b] = before_lane<kFold>(scanned);
+    if (lane == 31) before_warps[b * Tile::kWarps + warp] = scanned;
+  };
+  [&]<int... b>(std::integer_sequence<int, b...>) { (scan_band(std::integral_constant<int, b>{}), ...); }
+  (std::make_integer_sequence<int, kBands>{});
+  __syncthreads();
+  if (warp == 0) {
+    Cell cells[kEach], cell = identity;
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      cells[i] = cell;
+      cell = fold_one<kFold>(cell, before_warps[lane * kEach + i]);
+    }
+    const Cell scanned = scan_warp<kFold>(cell), before_these = before_lane<kFold>(scanned);
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) before_warps[lane * kEach + i] = fold_one<kFold>(before_these, cells[i]);
+    const Cell handed_on = totals.hand_on<kFold>(line, part, __shfl_sync(0xffffffffu, scanned, 31));
+    if (lane == 0) before_part = handed_on;
+  }
+  __syncthreads();
+#pragma unroll
+  for (int b = 0; b < kBands; ++b) {
+    Run<T, kV> run = load_run<T, kV>(copied(b));
+    Cell cell = fold_one<kFold>(fold_one<kFold>(before_part, before_warps[b * Tile::kWarps + warp]), before[b]);
+#pragma unroll
+    for (int i = 0; i < kV; ++i) {
+      cell = fold_one<kFold>(cell, Cell(cast<C, T>(run.at[i])));
+      run.at[i] = cast<T, Cell>(cell);
+    }
+    tile.store(Tile::first_of(b), run);
+  }
 }
 
 // ---- lines ----------------------------------------------------------------------------------------------------------
@@ -356,6 +380,25 @@ __global__ void __launch_bounds__(kLineThreads)
 
 // ---- launches -------------------------------------------------------------------------------------------------------
 
+/// If `args.x` has few long lines.
+template <class T, class C>
+void scan_in_parts(const ScanArgs& args, const ScanPlan& plan, Stream stream) {
+  const int64_t parts = ceil_div(plan.length, PartTile<T>::kElements);
+  PartTotals totals(parts);
+  const Handover handover(plan.lines * totals.per_line(), stream);
+  totals.use(handover.slots());
+  const auto scan = plan.product ? scan_parts<T, C, true> : scan_parts<T, C, false>;
+  lorry::cuda::launch(stream, {static_cast<unsigned>(plan.lines * parts), kRowThreads}, scan, Memory<T, C>(args), plan,
+                      totals);
+}
+
+template <class T, class C>
+void scan_in_tiles(const ScanArgs& args, const ScanPlan& plan, Stream stream) {
+  if (plan.lines < kFewBlocks && plan.length > PartTile<T>::kElements) return scan_in_parts<T, C>(args, plan, stream);
+  const auto scan = plan.product ? scan_tiles<T, C, true> : scan_tiles<T, C, false>;
+  lorry::cuda::launch(stream, {static_cast<unsigned>(plan.lines), kRowThreads}, scan, Memory<T, C>(args), plan);
+}
+
 template <class T, class C>
 void scan_as(const ScanArgs& args, const Iteration& lines, Stream stream) {
   const int64_t length = args.x.size(args.dim), count = lines.numel();
@@ -379,34 +422,23 @@ void scan_as(const ScanArgs& args, const Iteration& lines, Stream stream) {
     constexpr int64_t kV = Memory<T, C>::kV, kTile = kRowThreads * kV;
     plan.lanes = static_cast<int32_t>(std::min<int64_t>(32, power_above(ceil_div(length, kV))));
     if (length > 32 * kV * 8 || (length > 32 * kV && count < kFewBlocks)) plan.lanes = kRowThreads;
+    if constexpr (!std::is_void_v<T>) {
+      if (plan.lanes == kRowThreads) return scan_in_tiles<T, C>(args, plan, stream);
+    }
     if (count < kFewBlocks && length > 4 * kTile)
       plan.chunk = ceil_div(ceil_div(length, ceil_div(kBlocks, count)), kTile) * kTile;
     grid = static_cast<unsigned>(ceil_div(count, kRowThreads / plan.lanes));
   }
   plan.parts = static_cast<int32_t>(ceil_div(length, plan.chunk));
-  const auto run = [&](Phase phase, Total<C>* totals, const Chain& chain = {}) {
+  const auto run = [&](Phase phase, Total<C>* totals) {
     const dim3 blocks(grid, static_cast<unsigned>(plan.parts));
-    if constexpr (!std::is_void_v<T>) {
-      if (!side_by_side && plan.lanes == kRowThreads) {
-        const auto tiles = plan.product ? scan_tiles<T, C, true> : scan_tiles<T, C, false>;
-        return lorry::cuda::launch(stream, {blocks, kRowThreads}, tiles, Memory<T, C>(args), plan, phase, totals,
-                                   chain);
-      }
-    }
-    if (side_by_side) {
+    if (side_by_side)
       lorry::cuda::launch(stream, {blocks, kLineThreads}, scan_lines<T, C>, Memory<T, C>(args), plan, phase, totals);
-    } else {
+    else
       lorry::cuda::launch(stream, {blocks, kRowThreads}, scan_rows<T, C>, Memory<T, C>(args), plan, phase, totals);
-    }
   };
   if (plan.parts == 1) return run(Phase::whole, nullptr);
   const Scratch totals(plan.parts * count * static_cast<int64_t>(sizeof(Total<C>)), stream);
-  if constexpr (!std::is_void_v<T>) {
-    if (!side_by_side && plan.lanes == kRowThreads && plan.chunk <= kTileElements<T>) {
-      const Tickets counters(Chain::count(count, plan.parts), stream);
-      return run(Phase::chained, totals.as<Total<C>>(), {counters.data()});
-    }
-  }
   run(Phase::totals, totals.as<Total<C>>());
   run(Phase::parts, totals.as<Total<C>>());
 }
