@@ -4,6 +4,7 @@
 
 #include "lorry/kernels/backend.h"
 #include "lorry/tensor/tensor.h"
+#include "tests/support/scale.h"
 
 namespace lorry::test {
 
@@ -11,6 +12,12 @@ namespace lorry::test {
 inline bool has_fused_kernels() { return kernels::backend(default_device()).fused != nullptr; }
 inline bool has_row_kernels() {
   return has_fused_kernels() && kernels::backend(default_device()).fused->make_rows != nullptr;
+}
+
+/// The seeds of `count` random functions, scaled. A GPU compiles the kernels of each for about half a second, so that it
+/// gets a tenth of them.
+inline std::vector<uint64_t> function_seeds(int64_t count) {
+  return seeds(default_device().is_cpu() ? count : count / 10);
 }
 
 }  // namespace lorry::test

@@ -41,7 +41,7 @@ void expect_deferred(const MakeArguments& make, const Function& f) {
 }
 
 TEST(DeferredCalls, give_the_same_bits_in_random_functions) {
-  for (const uint64_t seed : seeds(400)) {
+  for (const uint64_t seed : function_seeds(400)) {
     SCOPED_TRACE(fmt::format("function {}", seed));
     const RandomFunction f = random_function(seed, 5 + static_cast<int>(seed % 40), seed % 4 != 0);
     expect_deferred(f.make, f.call);

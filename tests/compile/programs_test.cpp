@@ -43,7 +43,7 @@ std::vector<size_t> unit_sizes(const std::unique_ptr<compiler::Program>& program
 }
 
 TEST(Compile, random_functions_give_the_same_bits) {
-  for (const uint64_t seed : seeds(500)) {
+  for (const uint64_t seed : function_seeds(500)) {
     SCOPED_TRACE(fmt::format("function {}", seed));
     const RandomFunction f = random_function(seed, 5 + static_cast<int>(seed % 30));
     expect_compiled(f.make, f.call);
@@ -54,7 +54,7 @@ TEST(Compile, random_functions_give_the_same_bits) {
 // These functions read sizes and take other steps for them, so each size is recorded; their kernels are found again.
 TEST(Compile, random_functions_give_the_same_bits_over_changing_sizes) {
   int64_t hits = 0;
-  for (const uint64_t seed : seeds(150)) {
+  for (const uint64_t seed : function_seeds(150)) {
     const RandomFunction f = random_function(seed, 5 + static_cast<int>(seed % 30));
     const auto compiled = compile(f.call, {.wait = true, .epilogues = false});
     for (const int64_t more : {0, 0, 1, 0, 4, 1, 4, 0}) {

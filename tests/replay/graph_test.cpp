@@ -297,8 +297,11 @@ TEST(Graph, notices_that_memory_it_uses_was_released) {
             std::string::npos);
   EXPECT_THROW(graph->replay(), CaptureError);  // not once
   graph.reset();
-  bool again = false;
-  for (int i = 0; i < 5000 && !again; ++i) again = others.emplace_back(zeros({300})).data_ptr() == was;
+  bool again = false;  // in a tensor that may begin elsewhere, if memory in front of it was free too
+  for (int i = 0; i < 5000 && !again; ++i) {
+    const auto from = reinterpret_cast<uintptr_t>(others.emplace_back(zeros({300})).data_ptr());
+    again = from <= reinterpret_cast<uintptr_t>(was) && reinterpret_cast<uintptr_t>(was) < from + 1200;
+  }
   EXPECT_TRUE(again || kAddressSanitizer) << "the memory is lost";
 }
 
@@ -343,19 +346,21 @@ TEST(Graph, a_thousand_captures_leave_nothing_behind) {
     graph.replay();
   };
   for (int i = 0; i < 3; ++i) once();
-  device::synchronize(x.device());
-  const memory::Stats before = memory::stats(x.device());
-  const int64_t use = x.device().is_cpu() ? 0 : memory::device_use(x.device());
-  for (int i = 0; i < 1000; ++i) once();
-  device::synchronize(x.device());
-  const memory::Stats after = memory::stats(x.device());
-  EXPECT_EQ(after.allocated, before.allocated);
-  EXPECT_EQ(after.live_blocks, before.live_blocks);
-  EXPECT_EQ(after.waiting, before.waiting);
-  EXPECT_LE(after.reserved, before.reserved);
-  if (use > 0) {
-    EXPECT_LE(memory::device_use(x.device()), use + (64 << 20));  // other processes use the device too
+  bool grows = true;  // other processes use the device too, but what leaks grows every time
+  for (int round = 0; round < 5 && grows; ++round) {
+    device::synchronize(x.device());
+    const memory::Stats before = memory::stats(x.device());
+    const int64_t use = x.device().is_cpu() ? 0 : memory::device_use(x.device());
+    for (int i = 0; i < 1000; ++i) once();
+    device::synchronize(x.device());
+    const memory::Stats after = memory::stats(x.device());
+    EXPECT_EQ(after.allocated, before.allocated);
+    EXPECT_EQ(after.live_blocks, before.live_blocks);
+    EXPECT_EQ(after.waiting, before.waiting);
+    EXPECT_LE(after.reserved, before.reserved);
+    grows = use > 0 && memory::device_use(x.device()) > use + (16 << 20);
   }
+  EXPECT_FALSE(grows);
 }
 
 }  // namespace

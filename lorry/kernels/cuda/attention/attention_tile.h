@@ -53,7 +53,7 @@ struct Heads {
 
 /// A call, passed by value. Operands that are null or have width 0 are not read.
 struct AttentionProblem {
-  Heads q, k, v, out, grad_out, result;
+  Heads q, k, v, out, grad_out;
   void* logsumexp;        ///< [b, h, t] of the compute type
   void* delta = nullptr;  ///< [b, h, t] of the compute type: the row sums of grad_out * out
   const void* mask;
@@ -88,7 +88,7 @@ struct AttentionProblem {
 
   __device__ bool sees(int64_t i, int64_t j) const { return i < t && j < s && (!causal || j <= i); }
 
-  void addresses(auto& visit) const { visit(q, k, v, out, grad_out, result, logsumexp, delta, mask, key); }
+  void addresses(auto& visit) const { visit(q, k, v, out, grad_out, logsumexp, delta, mask, key); }
 
   /// The score of query i and key j, from their product. Query i must attend to key j.
   template <class T>
