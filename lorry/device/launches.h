@@ -19,7 +19,7 @@ struct LaunchParameter {
 };
 
 /// An address passed to a launch: of a tensor, of scratch memory, or of host memory that a copy reads or writes. All
-/// other bytes of a kernel's parameters are values: sizes, strides, scalars, host addresses that never change.
+/// other bytes of a kernel's parameters are values: sizes, strides, scalars, numbers of launches, constant addresses.
 struct LaunchAddress {
   const void* address;     ///< never null
   int32_t parameter = -1;  ///< the kernel's parameter that holds it; -1 if the launch has no parameters

@@ -149,6 +149,14 @@ TEST(Attention, empties_are_ordinary) {
   EXPECT_EQ(run(0, 3, 4).sizes(), (Dims{0, 2, 3, 3}));
   EXPECT_EQ(run(1, 0, 4).sizes(), (Dims{1, 2, 0, 3}));
   EXPECT_EQ(run(1, 3, 0).abs().sum().item<double>(), 0);
+
+  const Tensor q = ones({2, 0, 3, 4}), k = ones({2, 2, 5, 4}), v = ones({2, 2, 5, 3});  // no query head at all
+  for (const Tensor& x : {q, k, v}) x.requires_grad_();
+  const Tensor out = scaled_dot_product_attention(q, k, v, {}, {.enable_gqa = true});
+  EXPECT_EQ(out.sizes(), (Dims{2, 0, 3, 3}));
+  const auto grads = autograd::grad({out}, {q, k, v}, {ones(out.sizes())});
+  EXPECT_EQ(grads[0].sizes(), q.sizes());
+  EXPECT_EQ(grads[1].abs().sum().item<double>() + grads[2].abs().sum().item<double>(), 0);
 }
 
 TEST(Attention, gradients_are_right_to_second_order) {
@@ -190,7 +198,9 @@ TEST(Attention, the_fused_backward_agrees_with_operators_over_many_blocks) {
     for (const Shape& x : {Shape{2, 2, 2, 150, 150, 16, 16},
                            {1, 4, 2, 70, 1100, 8, 12},
                            {2, 4, 2, 128, 192, 32, 32},
-                           {2, 2, 2, 128, 64, 64, 64}}) {
+                           {2, 2, 2, 128, 64, 64, 64},
+                           {1, 2, 1, 70, 80, 80, 16},
+                           {1, 2, 1, 70, 80, 16, 80}}) {
       const auto inputs = operands(x, dtype);
       std::array<Tensor, 3> wide;
       for (size_t i = 0; i < 3; ++i) wide[i] = inputs[i].to(kF64);

@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <thread>
+#include <vector>
+
 #include "lorry/ops/ops.h"
 #include "tests/ops/samples.h"
 
@@ -110,6 +114,32 @@ TEST(Scan, gives_the_same_bits_every_time) {
     EXPECT_TRUE(equal(x.cumsum(1), sums));
     EXPECT_TRUE(equal(factors.cumprod(1), products));
   }
+}
+
+TEST(Scan, of_many_long_lines_is_that_of_a_loop) {
+  const int64_t lines = 100, length = 200'001;
+  const Tensor x = arange(0, lines * length).remainder(5).sub(2).to(kF64).reshape({lines, length});
+  const auto add = [](int64_t total, int64_t line, int64_t k) { return total + (line * length + k) % 5 - 2; };
+  EXPECT_EQ(wrong_totals(x.cumsum(1), 0, add), 0);
+}
+
+TEST(Scan, by_several_threads_and_streams_at_once_is_that_of_each) {
+  const Device device = default_device();
+  const OwnedStream shared(device);
+  std::atomic<int64_t> wrong = 0;
+  std::vector<std::thread> threads;
+  for (int64_t t = 0; t < 4; ++t)
+    threads.emplace_back([&, t] {
+      const OwnedStream own(device);
+      const StreamScope scope(t < 2 ? shared : own);
+      for (int64_t round = 0; round < 20; ++round) {
+        const Tensor x = full({1, 50'000 + 10'000 * round}, 1 + t + round, {.dtype = kI64, .device = device});
+        const auto add = [&](int64_t total, int64_t, int64_t) { return total + 1 + t + round; };
+        wrong += wrong_totals(x.cumsum(1), 0, add);
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, 0);
 }
 
 TEST(Scan, in_place_agrees_with_the_functions) {

@@ -327,6 +327,18 @@ TEST(Graph, a_replay_allocates_nothing) {
   EXPECT_EQ(memory::stats(device).live_blocks, live);
 }
 
+TEST(Graph, scans_long_lines_beside_the_scans_of_calls) {
+  const Tensor x = arange(0, 200'006).remainder(7).to(kF32).reshape({2, 100'003});
+  replay::Graph graph = capture([&] { return x.cumsum(1); });
+  for (int call = 0; call < 3; ++call) {
+    x.add_(call);
+    graph.replay();
+    const Tensor of_a_call = x.sub(1).cumsum(1);
+    EXPECT_TRUE(graph.outputs()[0].equal(x.cpu().cumsum(1).to(x.device())));
+    EXPECT_TRUE(of_a_call.equal(x.cpu().sub(1).cumsum(1).to(x.device())));
+  }
+}
+
 TEST(Graph, results_outlive_the_graph) {
   const Tensor x = ones({40});
   Tensor y;

@@ -87,10 +87,11 @@ __global__ void __launch_bounds__(AttentionTile<T>::kThreads, AttentionTile<T>::
   __shared__ typename Tile::Shared shared;
   const int64_t pairs = p.batches * max(p.heads, p.shared), pair = blockIdx.x % pairs, nth = blockIdx.x / pairs / 3;
   const Gradient& gradient = gradients.of[blockIdx.x / pairs % 3];
-  const int64_t owners = gradient.by_query ? p.heads : p.shared, b = pair / owners, owner = pair % owners;
+  const int64_t owners = gradient.by_query ? p.heads : p.shared;
   const int64_t rows = gradient.result.rows, tiles = (rows + kSide - 1) / kSide,
                 column = int64_t{blockIdx.y} * kColumnTiles * kSide;
-  if (b >= p.batches || nth >= tiles || column >= gradient.result.width) return;
+  if (pair >= p.batches * owners || nth >= tiles || column >= gradient.result.width) return;
+  const int64_t b = pair / owners, owner = pair % owners;
 
   // With a causal mask the last queries have the most keys, and the first keys the most queries, so these start first.
   const int64_t first = (gradient.by_query ? tiles - 1 - nth : nth) * kSide;

@@ -21,7 +21,7 @@ __device__ __forceinline__ void start_copy(void* to, const void* from, bool vali
 }
 
 /// Ends a group of copies.
-__device__ __forceinline__ void end_copies() {
+__device__ __forceinline__ void commit_copies() {
 #if __CUDA_ARCH__ >= 800
   asm volatile("cp.async.commit_group;" ::: "memory");
 #endif

@@ -59,7 +59,7 @@ class StreamMemories {
     // On a stream of its own, because a capture may forbid the default stream.
     const OwnedStream stream(device);
     lorry::cuda::fill_bytes(stream, memory, 0, kBytes);
-    const waits::Reason once_a_device(waits::Wait::setup);
+    const waits::Reason setup(waits::Wait::setup);
     stream.synchronize();
     return static_cast<std::byte*>(memory);
   }

@@ -2,12 +2,13 @@
 // on the shapes only.
 //
 //   tiles   a block scans a line, up to 64 bytes per thread at a time; the total is carried from tile to tile
-//   parts   a block scans a part of a line, and gets what comes before it from the other blocks (scan_parts.h)
+//   parts   few long lines: a block scans a part of one, and reads the totals of the parts before it (scan_parts.h)
 //   rows    1 to 256 neighbouring threads scan a line, 16 bytes each at a time
 //   lines   neighbouring lines are adjacent in memory: one thread per line, one element at a time
 //
-// If there are few long lines, each is split into parts. Rows and lines take two launches then: the first computes the
-// total of every part, the second starts each part with the fold of the totals before it.
+// Tiles and parts are for types known when this is compiled. If rows (of other types) or lines are few and long, each is
+// split, and there are two launches: the first computes the total of every part, the second starts each part with the
+// fold of the totals before it.
 
 #include "lorry/kernels/cuda/common/copy_ahead.h"
 #include "lorry/kernels/cuda/reduce/scan_parts.h"
@@ -46,7 +47,7 @@ __device__ __forceinline__ Cell joined(bool product, Cell a, Cell b) {
 }
 
 struct ScanPlan {
-  // a block (rows) or a thread (lines) scans `chunk` elements of a line
+  // of rows and lines: a block or a thread scans `chunk` elements of a line
   int64_t lines, length, chunk, step_x, step_out;
   int32_t lanes;  // threads per line
   int32_t parts;
@@ -56,7 +57,7 @@ struct ScanPlan {
   void addresses(auto& visit) const { visit(); }
 };
 
-enum class Phase { whole, totals, parts };
+enum class Phase { whole, totals, outputs };
 
 // ---- rows -----------------------------------------------------------------------------------------------------------
 
@@ -96,7 +97,7 @@ template <class Cell>
 __device__ Cell prefix_of(bool product, const Cell* totals, int64_t line, int parts, int part) {
   Cell cell = Cell(product ? 1 : 0), total;
   for (int p = static_cast<int>(threadIdx.x); p < part; p += kRowThreads)
-    cell = joined(product, cell, __ldcg(&totals[line * parts + p]));  // other blocks may just have stored them
+    cell = joined(product, cell, totals[line * parts + p]);
   scan_lanes(product, cell, kRowThreads, total);
   return total;
 }
@@ -117,7 +118,7 @@ __global__ void __launch_bounds__(kRowThreads)
   int64_t at[2] = {};
   if (inside) plan.line_indexer(line, at);
   Cell carry = Cell(plan.product ? 1 : 0);
-  if (phase == Phase::parts) carry = prefix_of(plan.product, totals, line, plan.parts, part);
+  if (phase == Phase::outputs) carry = prefix_of(plan.product, totals, line, plan.parts, part);
   bool aligned = false, aligned_out = false;
   if constexpr (!std::is_void_v<T>) {
     aligned = plan.step_x == 1 && reinterpret_cast<uintptr_t>(memory.x + at[0] + begin) % 16 == 0;
@@ -299,7 +300,7 @@ __global__ void __launch_bounds__(kRowThreads, 4)
       start_copy(copied(b), tile.x + first);
     else
       store_run(copied(b), tile.elements(first, cast<T, Cell>(identity)));
-    end_copies();
+    commit_copies();
   }
   Cell before[kBands];  // each run, in its warp
   const auto scan_band = [&]<int b>(std::integral_constant<int, b>) {
@@ -325,8 +326,8 @@ __global__ void __launch_bounds__(kRowThreads, 4)
     const Cell scanned = scan_warp<kFold>(cell), before_these = before_lane<kFold>(scanned);
 #pragma unroll
     for (int i = 0; i < kEach; ++i) before_warps[lane * kEach + i] = fold_one<kFold>(before_these, cells[i]);
-    const Cell handed_on = totals.hand_on<kFold>(line, part, __shfl_sync(0xffffffffu, scanned, 31));
-    if (lane == 0) before_part = handed_on;
+    const Cell before_this = totals.look_back<kFold>(line, part, __shfl_sync(0xffffffffu, scanned, 31));
+    if (lane == 0) before_part = before_this;
   }
   __syncthreads();
 #pragma unroll
@@ -359,7 +360,7 @@ __global__ void __launch_bounds__(kLineThreads)
   int64_t at[2];
   plan.line_indexer(line, at);
   Cell carry = Cell(plan.product ? 1 : 0);
-  if (phase == Phase::parts)
+  if (phase == Phase::outputs)
     for (int p = 0; p < part; ++p) carry = joined(plan.product, carry, totals[p * plan.lines + line]);
   const auto put = [&](int64_t k, C v) {
     carry = joined(plan.product, carry, Cell(v));
@@ -385,8 +386,8 @@ template <class T, class C>
 void scan_in_parts(const ScanArgs& args, const ScanPlan& plan, Stream stream) {
   const int64_t parts = ceil_div(plan.length, PartTile<T>::kElements);
   PartTotals totals(parts);
-  const Handover handover(plan.lines * totals.per_line(), stream);
-  totals.use(handover.slots());
+  const LaunchSlots slots(plan.lines * totals.per_line(), stream);
+  totals.use(slots.get());
   const auto scan = plan.product ? scan_parts<T, C, true> : scan_parts<T, C, false>;
   lorry::cuda::launch(stream, {static_cast<unsigned>(plan.lines * parts), kRowThreads}, scan, Memory<T, C>(args), plan,
                       totals);
@@ -440,7 +441,7 @@ void scan_as(const ScanArgs& args, const Iteration& lines, Stream stream) {
   if (plan.parts == 1) return run(Phase::whole, nullptr);
   const Scratch totals(plan.parts * count * static_cast<int64_t>(sizeof(Total<C>)), stream);
   run(Phase::totals, totals.as<Total<C>>());
-  run(Phase::parts, totals.as<Total<C>>());
+  run(Phase::outputs, totals.as<Total<C>>());
 }
 
 }  // namespace

@@ -1,11 +1,12 @@
 #pragma once
 
-// How blocks that scan one part of a line each get the fold of the parts before theirs. A block stores the total of its
-// part, and its first warp reads those before it. So that it reads few, 64 parts are a group, whose last block stores
-// the total of the group, and 64 groups are a range, whose last block stores the fold of the line up to there. The
-// order of operations depends on the number of parts only, not on which totals were there first.
+// How blocks that scan one part of a line each get the fold of the parts before theirs in one launch (Merrill and
+// Garland 2016, "Single-pass parallel prefix scan with decoupled look-back"). A block stores the total of its part, and
+// its first warp reads those before it. So that it reads few, 64 parts are a group, whose last block stores the total of
+// the group, and 64 groups are a range, whose last block stores the fold of the line up to there. Unlike in the paper,
+// the order of operations depends on the number of parts only, not on which totals were there first.
 
-#include "lorry/kernels/cuda/common/handover.h"
+#include "lorry/kernels/cuda/common/launch_slots.h"
 #include "lorry/kernels/cuda/reduce/reduce_fold.h"
 
 namespace lorry::kernels::cuda {
@@ -37,16 +38,16 @@ class PartTotals {
         groups_(static_cast<int32_t>(ceil_div(parts, kGroup))),
         ranges_(static_cast<int32_t>(ceil_div(groups_, kGroup))) {}
 
-  int64_t per_line() const { return int64_t{parts_} + groups_ + ranges_; }
+  __host__ __device__ int64_t per_line() const { return int64_t{parts_} + groups_ + ranges_; }
   void use(const Slots& slots) { slots_ = slots; }
   void addresses(auto& visit) const { slots_.addresses(visit); }
 
 #ifdef __CUDACC__
   /// Stores the total of a part; returns the fold of the parts before it. The threads of a warp call it.
   template <Fold kFold, class Cell>
-  __device__ Cell hand_on(int64_t line, int part, Cell total) const {
+  __device__ Cell look_back(int64_t line, int part, Cell total) const {
     const int group = part / kGroup, in_group = part % kGroup, range = group / kGroup, in_range = group % kGroup;
-    const int64_t parts = line * (parts_ + groups_ + ranges_), groups = parts + parts_, ranges = groups + groups_;
+    const int64_t parts = line * per_line(), groups = parts + parts_, ranges = groups + groups_;
     const bool stores = threadIdx.x % 32 == 0;
     if (stores) slots_.store(parts + part, total);
 
@@ -70,7 +71,7 @@ class PartTotals {
 #endif
 
  private:
-  static constexpr int kGroup = 64;
+  static constexpr int kGroup = 64;  ///< parts of a group, and groups of a range
 
 #ifdef __CUDACC__
   /// Up to 64 totals, two in each lane.

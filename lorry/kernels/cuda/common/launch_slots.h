@@ -1,9 +1,9 @@
 #pragma once
 
-// How a block hands on a value to the blocks with higher numbers, which wait for it. Blocks start in the order of their
+// Slots in which a block stores a value that blocks with higher numbers wait for. Blocks start in the order of their
 // numbers, so the one that a block waits for has started. A value lies beside the number of the launch that stored it,
-// in a slot of 16 bytes that is written and read at once: nothing is cleared between launches. The slots are the
-// stream's own (stream_memory.h) where it has enough, and fresh ones otherwise.
+// in 16 bytes that are written and read at once: nothing is cleared between launches. The slots are the stream's own
+// (stream_memory.h) where it has enough, and fresh ones otherwise.
 
 #include <bit>
 #include <cstdint>
@@ -47,11 +47,11 @@ struct Slots {
 #endif
 };
 
-class Handover {
+class LaunchSlots {
  public:
   /// `count` slots for one launch on the stream.
-  Handover(int64_t count, Stream stream);
-  const Slots& slots() const { return slots_; }
+  LaunchSlots(int64_t count, Stream stream);
+  const Slots& get() const { return slots_; }
 
  private:
   std::optional<Scratch> own_;

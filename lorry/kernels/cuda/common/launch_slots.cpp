@@ -1,11 +1,11 @@
-#include "lorry/kernels/cuda/common/handover.h"
+#include "lorry/kernels/cuda/common/launch_slots.h"
 
 #include "lorry/device/cuda/launch.h"
 #include "lorry/kernels/cuda/common/stream_memory.h"
 
 namespace lorry::kernels::cuda {
 
-Handover::Handover(int64_t count, Stream stream) {
+LaunchSlots::LaunchSlots(int64_t count, Stream stream) {
   StreamMemory* const memory = count <= StreamMemory::kSlots ? memory_of(stream) : nullptr;
   if (memory != nullptr) {
     slots_ = {memory->slots, ++memory->launches};
