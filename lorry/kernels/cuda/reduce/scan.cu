@@ -6,7 +6,7 @@
 //   rows    1 to 256 neighbouring threads scan a line, 16 bytes each at a time
 //   lines   neighbouring lines are adjacent in memory: one thread per line, one element at a time
 //
-// Tiles and parts are for types known when this is compiled. If rows (of other types) or lines are few and long, each is
+// Tiles and parts take types known when this is compiled. If rows, of other types, or lines are few and long, each is
 // split, and there are two launches: the first computes the total of every part, the second starts each part with the
 // fold of the totals before it.
 

@@ -2,8 +2,8 @@
 
 // How blocks that scan one part of a line each get the fold of the parts before theirs in one launch (Merrill and
 // Garland 2016, "Single-pass parallel prefix scan with decoupled look-back"). A block stores the total of its part, and
-// its first warp reads those before it. So that it reads few, 64 parts are a group, whose last block stores the total of
-// the group, and 64 groups are a range, whose last block stores the fold of the line up to there. Unlike in the paper,
+// its first warp reads those before it. So that it reads few, 64 parts are a group, whose last block stores the group's
+// total, and 64 groups are a range, whose last block stores the fold of the line up to there. Unlike in the paper,
 // the order of operations depends on the number of parts only, not on which totals were there first.
 
 #include "lorry/kernels/cuda/common/launch_slots.h"
