@@ -1,9 +1,10 @@
 #pragma once
 
-// Slots in which a block stores a value that blocks with higher numbers wait for. Blocks start in the order of their
-// numbers, so the one that a block waits for has started. A value lies beside the number of the launch that stored it,
-// in 16 bytes that are written and read at once: nothing is cleared between launches. The slots are the stream's own
-// (stream_memory.h) where it has enough, and fresh ones otherwise.
+// Slots in which a block stores a value that blocks with higher numbers wait for. A block may wait for one with a lower
+// number only: blocks start in the order of their numbers, so that one has started. The CUDA C++ Programming Guide does
+// not promise this order, but the scans of NVIDIA's CUB rely on it as well (AgentScan::ConsumeRange). A value lies
+// beside the number of the launch that stored it, in 16 bytes that are written and read at once: nothing is cleared
+// between launches. The slots are the stream's own (stream_memory.h) where it has enough, and fresh ones otherwise.
 
 #include <bit>
 #include <cstdint>
