@@ -9,13 +9,16 @@ namespace lorry::kernels {
 
 // ---- softmax --------------------------------------------------------------------------------------------------------
 
-// softmax and log_softmax over the last dimension of contiguous rows, and their gradients.
+// softmax and log_softmax over a dimension of contiguous arrays of one floating dtype and shape, and their gradients.
 
 struct SoftmaxKernels {
-  /// out and x: contiguous [..., n] of one floating dtype.
-  void (*softmax)(const Array& out, const Array& x, bool log, const Stream&) = nullptr;
+  void (*softmax)(const Array& out, const Array& x, int64_t dim, bool log, const Stream&) = nullptr;
   /// grad_x from the gradient of the output and the output itself.
-  void (*softmax_backward)(const Array& grad_x, const Array& grad, const Array& out, bool log, const Stream&) = nullptr;
+  void (*softmax_backward)(const Array& grad_x, const Array& grad, const Array& out, int64_t dim, bool log,
+                           const Stream&) = nullptr;
+  /// Where the elements of a line lie apart, the kernels take lines of up to so many. 0: dim is the last dimension, or
+  /// those after it have size 1.
+  int64_t longest_column = 0;
 };
 
 // ---- norm -----------------------------------------------------------------------------------------------------------

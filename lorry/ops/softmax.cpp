@@ -8,14 +8,25 @@
 namespace lorry {
 namespace {
 
-/// x with `dim` last and its elements side by side, as the kernels read it; x itself where it already is so.
-Tensor rows(const Tensor& x, int64_t dim) {
-  return (x.dim() < 2 || dim == x.dim() - 1 ? x : x.transpose(dim, -1)).contiguous();
+/// Whether the kernel takes x along `dim` as it is. Otherwise it is given the transposed tensor.
+bool takes(const Tensor& x, int64_t dim) {
+  int64_t inner = 1;
+  for (int64_t d = dim + 1; d < x.dim(); ++d) inner *= x.size(d);
+  return inner <= 1 || x.size(dim) <= backend(x).softmax->longest_column;
 }
 
-/// The inverse of `rows` for a result: the dimensions stand in their places again.
-Tensor from_rows(const Tensor& out, int64_t dim) {
-  return out.dim() < 2 || dim == out.dim() - 1 ? out : door::owning(out.transpose(dim, -1));
+/// The contiguous result of kernel(out, inputs..., dim), which is contiguous like each input.
+template <class Kernel, class... Inputs>
+Tensor along(int64_t dim, Kernel kernel, const Tensor& x, const Inputs&... others) {
+  if (takes(x, dim)) {
+    const Tensor out = empty(x.sizes(), x.options());
+    kernel(out, x.contiguous(), others.contiguous()..., dim);
+    return out;
+  }
+  const auto rows = [dim](const Tensor& t) { return t.transpose(dim, -1).contiguous(); };
+  const Tensor from = rows(x), out = empty(from.sizes(), x.options());
+  kernel(out, from, rows(others)..., x.dim() - 1);
+  return door::owning(out.transpose(dim, -1).contiguous());
 }
 
 Tensor forward(Op op, const Tensor& input, int64_t dim, std::optional<DType> dtype, bool log) {
@@ -27,22 +38,28 @@ Tensor forward(Op op, const Tensor& input, int64_t dim, std::optional<DType> dty
   return door::call(
       op, {&x},
       [&] {
-        const Tensor from = rows(x, dim);
-        const Tensor out = empty(from.sizes(), from.options());
-        backend(x).softmax->softmax(array(out), array(from), log, current_stream(x.device()));
-        return from_rows(out, dim);
+        return along(
+            dim,
+            [&](const Tensor& out, const Tensor& from, int64_t d) {
+              backend(x).softmax->softmax(array(out), array(from), d, log, current_stream(x.device()));
+            },
+            x);
       },
       dim);
 }
 
 Tensor backward(Op op, const Tensor& grad, const Tensor& out, int64_t dim, bool log) {
+  dim = wrap_dim(dim, static_cast<int>(grad.dim()));
   return door::call(
       op, {&grad, &out},
       [&] {
-        const Tensor g = rows(grad, dim), y = rows(out, dim);
-        const Tensor grad_x = empty(g.sizes(), g.options());
-        backend(grad).softmax->softmax_backward(array(grad_x), array(g), array(y), log, current_stream(grad.device()));
-        return from_rows(grad_x, dim);
+        return along(
+            dim,
+            [&](const Tensor& grad_x, const Tensor& g, const Tensor& y, int64_t d) {
+              backend(grad).softmax->softmax_backward(array(grad_x), array(g), array(y), d, log,
+                                                      current_stream(grad.device()));
+            },
+            grad, out);
       },
       dim);
 }

@@ -79,6 +79,27 @@ TEST(softmax, many_short_rows_of_every_length_match_a_long_double_loop) {
     }
 }
 
+TEST(softmax, columns_are_contiguous_and_have_the_bits_of_rows) {
+  const auto as_rows = [](const Tensor& x) { return x.transpose(1, 2).contiguous(); };
+  for (const DType dtype : kFloatingDTypes)
+    for (const int64_t n : {1, 2, 5, 16, 17, 64, 65, 200, 513, 1024, 1025, 2500})
+      for (const int64_t width : {2, 7, 16, 37}) {
+        const Tensor x = sample({3, n, width}, dtype, 17), grad = sample({3, n, width}, dtype, 18);
+        x[0][n / 2].slice(0, 0, 2).copy_(tensor_of({2}, dtype, {kNaN, kInf}));
+        x[1][n - 1].fill_(-0.0), x[2].select(1, 1).fill_(-kInf);
+        const Tensor y = x.softmax(1), z = x.log_softmax(1), rows_y = as_rows(x).softmax(2),
+                     rows_z = as_rows(x).log_softmax(2);
+        const auto expect_rows = [&](const Tensor& columns, const Tensor& rows) {
+          EXPECT_TRUE(columns.is_contiguous());
+          EXPECT_TRUE(same_bits(as_rows(columns), rows)) << fmt::format("{} columns of {} {}", width, n, dtype);
+        };
+        expect_rows(y, rows_y);
+        expect_rows(z, rows_z);
+        expect_rows(softmax_backward(grad, y, 1), softmax_backward(as_rows(grad), rows_y, 2));
+        expect_rows(log_softmax_backward(grad, z, 1), log_softmax_backward(as_rows(grad), rows_z, 2));
+      }
+}
+
 TEST(softmax, far_apart_and_huge_inputs_neither_overflow_nor_vanish) {
   const Tensor x = tensor_of({2, 4}, kF32, {1e30, 1e30, -1e30, 0, -5000, -5001, -5002, -1e38});
   EXPECT_TRUE(near(x.softmax(1), expected_softmax(x, 1, false), 1e-6));
@@ -131,8 +152,9 @@ TEST(softmax, results_do_not_depend_on_the_number_of_threads) {
   const Tensor x = sample({301, 173}, kF32, 14), grad = sample({301, 173}, kF32, 15),
                halves = sample({301, 173}, kBF16, 16);
   expect_same_for_all_thread_counts([&] {
-    const Tensor y = x.softmax(1), z = x.log_softmax(0);
-    return std::vector<Tensor>{y, z, halves.softmax(1), softmax_backward(grad, y, 1), log_softmax_backward(grad, z, 0)};
+    const Tensor y = x.softmax(1), z = x.log_softmax(0), columns = halves.softmax(0);
+    return std::vector<Tensor>{
+        y, z, halves.softmax(1), columns, softmax_backward(grad, y, 1), log_softmax_backward(grad, z, 0)};
   });
 }
 

@@ -4,9 +4,8 @@
 #include <mutex>
 
 #include "lorry/base/modes.h"
-#include "lorry/base/waits.h"
 #include "lorry/device/cuda/capture.h"
-#include "lorry/device/cuda/launch.h"
+#include "lorry/device/cuda/lasting_zeros.h"
 #include "lorry/device/cuda/runtime.h"
 #include "lorry/device/device.h"
 #include "lorry/layout/layout.h"
@@ -18,19 +17,14 @@ std::atomic<AssertSlot*> detail::g_assert_slots[kMaxDevices] = {};
 AssertSlot* assert_slot(int device) {
   static std::once_flag once[kMaxDevices];
   std::call_once(once[device], [device] {
+    void* const claim = lasting_zeros({DeviceType::cuda, static_cast<int8_t>(device)}, sizeof(uint32_t));
+    if (claim == nullptr) check(cudaErrorMemoryAllocation, "cudaMalloc");
     const DeviceGuard guard(device);
     const Unrestricted scope(guard);
     void* memory = nullptr;
     check(cudaHostAlloc(&memory, sizeof(AssertSlot), cudaHostAllocMapped | cudaHostAllocPortable), "cudaHostAlloc");
     auto* const slot = new (memory) AssertSlot{};
-    void* claim = nullptr;
-    check(cudaMalloc(&claim, sizeof(uint32_t)), "cudaMalloc");
     slot->claim = static_cast<uint32_t*>(claim);
-    // Zeroed on a stream of its own, because a capture may forbid the default stream.
-    const OwnedStream stream(Device{DeviceType::cuda, static_cast<int8_t>(device)});
-    fill_bytes(stream, claim, 0, sizeof(uint32_t));
-    const waits::Reason once_a_device(waits::Wait::setup);
-    stream.synchronize();
     detail::g_assert_slots[device].store(slot, std::memory_order_release);
   });
   return detail::g_assert_slots[device].load(std::memory_order_relaxed);

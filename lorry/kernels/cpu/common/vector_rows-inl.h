@@ -121,11 +121,29 @@ requires kNarrowType<S> HWY_INLINE void store_as(D d, hn::Vec<D> v, S* to) {
   }
 }
 
+/// store_first of elements of the compute type, rounded as by the C++ types.
+template <class D>
+HWY_INLINE void store_first_as(D d, hn::Vec<D> v, int64_t left, hn::TFromD<D>* to) {
+  store_first(d, v, left, to);
+}
+template <class D, class S>
+requires kNarrowType<S> HWY_INLINE void store_first_as(D d, hn::Vec<D> v, int64_t left, S* to) {
+  alignas(64) S lanes[hn::MaxLanes(D())];
+  store_as(d, v, lanes);
+  std::copy(lanes, lanes + left, to);
+}
+
+/// Sums are taken in so many lanes, and in f64 over blocks of so many elements.
+template <class C>
+inline constexpr int64_t kSumLanes = 256 / sizeof(C);
+template <class C>
+inline constexpr int64_t kSumBlock = 16 * kSumLanes<C>;
+
 /// Sums f(d, a[i], b[i]), of elements converted to the compute type C, and stores each term in `out` if kStore. The row
 /// is padded to whole vectors with (pad, 0), for which f must give 0.
 template <bool kStore, class C, class S, class F>
 HWY_INLINE double sum_map(C* out, const S* a, const S* b, int64_t n, C pad, F f) {
-  constexpr int64_t kLanes = 256 / sizeof(C), kBlock = 16 * kLanes;
+  constexpr int64_t kLanes = kSumLanes<C>, kBlock = kSumBlock<C>;
   const hn::ScalableTag<C> d;
   constexpr int kN = hn::MaxLanes(d), kVectors = kLanes / kN;
   double total = 0;
@@ -163,12 +181,40 @@ HWY_INLINE double sum_map(C* out, const S* a, const S* b, int64_t n, C pad, F f)
 /// Rows of at most so many elements are computed side by side, one in each lane.
 constexpr int64_t kShortRow = 16;
 
-/// Sums n <= kShortRow vectors in the order in which sum_map adds the elements of a row. No element may be -0.
-template <class D>
+/// Sums n <= kMost vectors in the order in which sum_map adds the elements of a row. No element may be -0. kMost: a
+/// power of two up to kSumLanes.
+template <int64_t kMost, class D>
 HWY_INLINE hn::Vec<D> sum_short(D, hn::Vec<D>* terms, int64_t n) {
-  for (int64_t half = kShortRow / 2; half > 0; half /= 2)
+  for (int64_t half = kMost / 2; half > 0; half /= 2)
     for (int64_t i = 0; i < half && i + half < n; ++i) terms[i] = hn::Add(terms[i], terms[i + half]);
   return terms[0];
+}
+
+/// Lane by lane, the sum of term(i) for the i of a block, begin <= i < end <= begin + kSumBlock, in the order in which
+/// sum_map adds the elements of a row.
+template <class D, class F>
+HWY_INLINE hn::Vec<D> sum_column_block(D d, int64_t begin, int64_t end, F term) {
+  constexpr int64_t kLanes = kSumLanes<hn::TFromD<D>>;
+  const int64_t first = std::min(end, begin + kLanes);
+  hn::Vec<D> acc[kLanes];
+  for (int64_t i = begin; i < first; ++i) acc[i - begin] = hn::Add(hn::Zero(d), term(i));  // a term of -0 becomes 0
+  for (int64_t at = first; at < end; at += kLanes)
+    for (int64_t i = at; i < std::min(end, at + kLanes); ++i) acc[i - at] = hn::Add(acc[i - at], term(i));
+  return sum_short<kLanes>(d, acc, first - begin);
+}
+/// finish(total) of each lane's total over i < n, which sum_map gives for a row in f64.
+template <class D, class F, class Finish>
+HWY_INLINE hn::Vec<D> sum_columns(D d, int64_t n, F term, Finish finish) {
+  using C = hn::TFromD<D>;
+  constexpr int64_t kN = hn::MaxLanes(D());
+  double totals[kN] = {};
+  HWY_ALIGN C lanes[kN];
+  for (int64_t begin = 0; begin < n; begin += kSumBlock<C>) {
+    hn::Store(sum_column_block(d, begin, std::min(n, begin + kSumBlock<C>), term), d, lanes);
+    for (int64_t c = 0; c < kN; ++c) totals[c] += static_cast<double>(lanes[c]);
+  }
+  for (int64_t c = 0; c < kN; ++c) lanes[c] = static_cast<C>(finish(totals[c]));
+  return hn::Load(d, lanes);
 }
 
 /// The positions of the first elements of contiguous rows of n, for each lane.

@@ -286,9 +286,9 @@ class RowWorker {
         return reduce_kernels().fold({to, x, row.fold, row.map, row.finish, step.parameter}, stream_);
       }
       case RowStep::softmax:
-        return softmax_kernels().softmax(to, x, step.log, stream_);
+        return softmax_kernels().softmax(to, x, 1, step.log, stream_);
       case RowStep::softmax_backward:
-        return softmax_kernels().softmax_backward(to, x, array(step.in[1]), step.log, stream_);
+        return softmax_kernels().softmax_backward(to, x, array(step.in[1]), 1, step.log, stream_);
       case RowStep::norm: {
         const auto rstd = static_cast<int16_t>(result + 1), mean = static_cast<int16_t>(result + 2);
         return norm_kernels().layer_norm({to, x, array(step.in[1]), array(step.in[2]),

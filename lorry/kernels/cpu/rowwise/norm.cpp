@@ -95,7 +95,7 @@ int64_t norm_short(C* out, const C* x, const C* weight, const C* bias, int64_t r
     const auto centre = mean ? hn::Div(total, count) : zero;
     const auto m = rounded(centre);
     for (int64_t i = 0; i < n; ++i) squares[i] = hn::Mul(hn::Sub(v[i], m), hn::Sub(v[i], m));
-    const auto sum = exact_lanes(sum_short(d, squares, n)), off = hn::Sub(centre, exact_lanes(m));
+    const auto sum = exact_lanes(sum_short<kShortRow>(d, squares, n)), off = hn::Sub(centre, exact_lanes(m));
     const auto about = hn::Sub(hn::Div(sum, count), hn::Mul(off, off));
     const auto variance = hn::IfThenElse(hn::Eq(sum, sum), hn::IfThenElseZero(hn::Gt(about, zero), about), sum);
     const auto scale = rounded(hn::Div(one, hn::Sqrt(hn::Add(variance, hn::Set(exact, eps)))));

@@ -1,6 +1,7 @@
-// Row softmax. A row is read from memory once and stays in the first- or second-level cache for the three passes:
-// maximum, exponentials and their sum, scaling. A maximum that is not finite makes the whole row NaN, as in the
-// mathematical formula. Short rows are computed side by side, with the bits of one after the other.
+// softmax of rows and of columns. A row is read from memory once and stays in the first- or second-level cache for the
+// three passes: maximum, exponentials and their sum, scaling. A maximum that is not finite makes the whole row NaN, as in
+// the mathematical formula. Short rows are computed side by side, one in each lane, and so are columns; each has the bits
+// of a row that is computed alone.
 
 #include "lorry/kernels/rowwise.h"
 
@@ -11,6 +12,7 @@
 
 #include <cmath>
 
+#include "lorry/kernels/cpu/common/scratch.h"
 #include "lorry/kernels/cpu/common/vector_rows-inl.h"
 #include "lorry/kernels/cpu/rowwise/exp-inl.h"
 #include "lorry/kernels/cpu/rowwise/rows.h"
@@ -24,6 +26,10 @@ struct SoftmaxRows {
   /// Writes rows of n elements. `space` has room for them; it is `out` if S is the compute type.
   void (*forward)(S* out, C* space, const C* x, int64_t rows, int64_t n, bool log);
   void (*backward)(S* grad_x, const C* grad, const C* out, int64_t n, bool log);
+  /// The same for `width` columns of n elements that lie `step` apart.
+  void (*forward_columns)(S* out, const S* x, int64_t n, int64_t step, int64_t width, bool log);
+  void (*backward_columns)(S* grad_x, const S* grad, const S* out, int64_t n, int64_t step, int64_t width, bool log);
+  int64_t lanes;  ///< columns are computed so many at a time
 };
 struct SoftmaxTable {
   SoftmaxRows<float> f32;
@@ -78,7 +84,7 @@ int64_t softmax_short(C* out, const C* x, int64_t rows, int64_t n, bool log) {
     }
     for (int64_t i = 0; i < n; ++i) terms[i] = exponentials[i] = exp_of_not_positive(d, hn::Sub(v[i], max));
     const auto finite = hn::Lt(hn::Abs(max), infinite);
-    const auto sum = sum_short(d, terms, n);
+    const auto sum = sum_short<kShortRow>(d, terms, n);
     if (log) {
       HWY_ALIGN C shift[kN];
       hn::Store(sum, d, shift);
@@ -102,16 +108,21 @@ void softmax_rows(S* out, Accumulate<S>* space, const Accumulate<S>* x, int64_t 
   for (int64_t r = done; r < rows; ++r) softmax_row(out + r * n, space + r * n, x + r * n, n, log);
 }
 
+/// Highway's Exp gives 0 for a NaN; keep the NaN, which then appears in the result.
+template <class D, class V>
+HWY_INLINE V log_softmax_gradient(D d, V grad, V out, V total) {
+  const auto p = hn::IfThenElse(hn::Eq(out, out), hn::Exp(d, out), out);
+  return hn::Sub(grad, hn::Mul(p, total));
+}
+
 template <class S>
 void softmax_backward_row(S* grad_x, const Accumulate<S>* grad, const Accumulate<S>* out, int64_t n, bool log) {
   using C = Accumulate<S>;
   if (log) {
     const C total = static_cast<C>(fold_loops<C>(Fold::sum).row(grad, n));
     for_each_vector<C>(n, [&](auto d, int64_t i) HWY_ATTR {
-      const auto y = hn::LoadU(d, out + i);
-      // Highway's Exp gives 0 for a NaN; keep the NaN, which then appears in the sum.
-      const auto p = hn::IfThenElse(hn::Eq(y, y), hn::Exp(d, y), y);
-      store_as(d, hn::Sub(hn::LoadU(d, grad + i), hn::Mul(p, hn::Set(d, total))), grad_x + i);
+      const auto g = hn::LoadU(d, grad + i), y = hn::LoadU(d, out + i);
+      store_as(d, log_softmax_gradient(d, g, y, hn::Set(d, total)), grad_x + i);
     });
   } else {
     const C total = static_cast<C>(sum_map<false>(static_cast<C*>(nullptr), grad, out, n, C(0),
@@ -122,9 +133,108 @@ void softmax_backward_row(S* grad_x, const Accumulate<S>* grad, const Accumulate
   }
 }
 
+/// Neighbouring columns in memory, one in each lane: as many as a vector has, or the `left` last ones.
+template <class S>
+class Columns {
+ public:
+  using C = Accumulate<S>;
+  using D = hn::ScalableTag<C>;
+  using V = hn::Vec<D>;
+  static constexpr int64_t kN = hn::MaxLanes(D());
+
+  Columns(S* x, int64_t step, int64_t left) : x_(x), step_(step), left_(left) {}
+  HWY_INLINE V load(D d, int64_t i) const {
+    return left_ >= kN ? load_as(d, x_ + i * step_) : load_first_as(d, x_ + i * step_, left_, C(0));
+  }
+  HWY_INLINE void store(D d, V v, int64_t i) const {
+    left_ >= kN ? store_as(d, v, x_ + i * step_) : store_first_as(d, v, left_, x_ + i * step_);
+  }
+
+ private:
+  S* const x_;
+  const int64_t step_, left_;
+};
+
+/// space: for the exponentials; may be `out`.
+template <class S, class C>
+void softmax_of_columns(const Columns<S>& out, const Columns<C>& space, const Columns<S>& x, int64_t n, bool log) {
+  const hn::ScalableTag<C> d;
+  const auto infinite = hn::Set(d, std::numeric_limits<C>::infinity());
+  auto max = hn::Neg(infinite);
+  for (int64_t i = 0; i < n; ++i) {
+    const auto v = x.load(d, i);
+    max = hn::IfThenElse(hn::Or(hn::Gt(v, max), hn::Not(hn::Eq(v, v))), v, max);
+  }
+  const auto term = [&](int64_t i) HWY_ATTR {
+    const auto exponential = exp_of_not_positive(d, hn::Sub(x.load(d, i), max));
+    if (!log) space.store(d, exponential, i);
+    return exponential;
+  };
+  // A quotient of f64 that is then rounded to f32 is that of f32, if both operands are.
+  const auto rest = log                 ? sum_columns(d, n, term, [](double total) { return std::log(total); })
+                    : n <= kSumBlock<C> ? hn::Div(hn::Set(d, C(1)), sum_column_block(d, 0, n, term))
+                                        : sum_columns(d, n, term, [](double total) { return 1 / total; });
+  const auto nan = hn::Set(d, std::numeric_limits<C>::quiet_NaN());
+  const auto finite = hn::Lt(hn::Abs(max), infinite);
+  for (int64_t i = 0; i < n; ++i) {
+    const auto v = log ? hn::Sub(hn::Sub(x.load(d, i), max), rest) : hn::Mul(space.load(d, i), rest);
+    out.store(d, hn::IfThenElse(finite, v, nan), i);
+  }
+}
+
+template <class S>
+void softmax_columns(S* out, const S* x, int64_t n, int64_t step, int64_t width, bool log) {
+  using C = Accumulate<S>;
+  constexpr int64_t kN = Columns<S>::kN;
+  C* const space = kNarrowType<S> ? scratch<C>(Scratch::rows, n * kN) : nullptr;
+  for (int64_t c = 0; c < width; c += kN) {
+    const Columns<S> to(out + c, step, width - c), from(const_cast<S*>(x) + c, step, width - c);
+    if constexpr (kNarrowType<S>)
+      softmax_of_columns(to, Columns<C>(space, kN, kN), from, n, log);
+    else
+      softmax_of_columns(to, to, from, n, log);
+  }
+}
+
+/// The sums of columns of n elements, as fold_loops has those of rows: up to 16 elements are added in f64.
+template <class S>
+HWY_INLINE auto fold_columns(const Columns<S>& x, int64_t n) {
+  using C = Accumulate<S>;
+  const hn::ScalableTag<C> d;
+  constexpr int64_t kN = Columns<S>::kN;
+  const auto term = [&](int64_t i) HWY_ATTR { return x.load(d, i); };
+  if (n > 16) return sum_columns(d, n, term, [](double total) { return total; });
+  double totals[kN] = {};
+  HWY_ALIGN C lanes[kN];
+  for (int64_t i = 0; i < n; ++i) {
+    hn::Store(term(i), d, lanes);
+    for (int64_t c = 0; c < kN; ++c) totals[c] += static_cast<double>(lanes[c]);
+  }
+  std::copy(totals, totals + kN, lanes);
+  return hn::Load(d, lanes);
+}
+
+template <class S>
+void softmax_backward_columns(S* grad_x, const S* grad, const S* out, int64_t n, int64_t step, int64_t width,
+                              bool log) {
+  const hn::ScalableTag<Accumulate<S>> d;
+  for (int64_t c = 0; c < width; c += Columns<S>::kN) {
+    const int64_t left = width - c;
+    const Columns<S> g(const_cast<S*>(grad) + c, step, left), y(const_cast<S*>(out) + c, step, left),
+        to(grad_x + c, step, left);
+    const auto product = [&](int64_t i) HWY_ATTR { return hn::Mul(g.load(d, i), y.load(d, i)); };
+    const auto total = log ? fold_columns(g, n) : sum_columns(d, n, product, [](double sum) { return sum; });
+    for (int64_t i = 0; i < n; ++i) {
+      const auto v = g.load(d, i), p = y.load(d, i);
+      to.store(d, log ? log_softmax_gradient(d, v, p, total) : hn::Mul(p, hn::Sub(v, total)), i);
+    }
+  }
+}
+
 template <class S>
 constexpr SoftmaxRows<S> softmax_of() {
-  return {softmax_rows<S>, softmax_backward_row<S>};
+  return {softmax_rows<S>, softmax_backward_row<S>, softmax_columns<S>, softmax_backward_columns<S>,
+          hn::MaxLanes(hn::ScalableTag<Accumulate<S>>())};
 }
 
 const SoftmaxTable* softmax_table() {
@@ -153,33 +263,74 @@ const SoftmaxRows<S>& softmax_loops() {
   if constexpr (std::is_same_v<S, Float16>) return kTable->f16;
 }
 
-/// Calls f(Type<S>{}, n, rows) for a floating array as rows of its last dimension.
+/// A vector of longer columns would not stay in the second-level cache. The operators transpose them.
+constexpr int64_t kLongestColumn = 1 << 15;
+
+/// Where x, contiguous, has its lines along `dim`: `outer` groups of `inner` lines of n elements.
+struct Lines {
+  int64_t outer = 0, n = 1, inner = 1;
+
+  Lines(const Array& x, int64_t dim) {
+    if (x.numel() == 0) return;
+    if (x.layout.rank > 0) n = x.size(static_cast<int>(dim));
+    for (int d = static_cast<int>(dim) + 1; d < x.layout.rank; ++d) inner *= x.size(d);
+    outer = x.numel() / n / inner;
+  }
+};
+
+/// Calls f(begin, end) for ranges of rows.
 template <class F>
-void visit_rows(const Array& x, F&& f) {
-  const int64_t n = x.layout.rank ? x.size(x.layout.rank - 1) : 1;
-  if (x.numel() == 0) return;
-  visit_floating(x.dtype, [&]<class S>(Type<S> type) { f(type, n, x.numel() / n); });
+void each_range(const Lines& x, F f) {
+  lorry::cpu::parallel_for(x.outer, row_grain(x.n), f);
 }
 
-void softmax(const Array& out, const Array& x, bool log, const Stream&) {
-  visit_rows(x, [&]<class S>(Type<S>, int64_t n, int64_t rows) {
-    lorry::cpu::parallel_for(rows, row_grain(n), [&](int64_t begin, int64_t end) {
+/// Calls f(at, width) for strips of columns, of which the first begins at element `at`.
+template <class F>
+void each_strip(const Lines& x, int64_t lanes, F f) {
+  const int64_t width = std::max<int64_t>(1, 4096 / (x.n * lanes)) * lanes, strips = (x.inner + width - 1) / width;
+  lorry::cpu::parallel_for(x.outer * strips, row_grain(x.n * width), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t column = i % strips * width;
+      f(i / strips * x.n * x.inner + column, std::min(width, x.inner - column));
+    }
+  });
+}
+
+void softmax(const Array& out, const Array& x, int64_t dim, bool log, const Stream&) {
+  const Lines lines(x, dim);
+  const int64_t n = lines.n;
+  visit_floating(x.dtype, [&]<class S>(Type<S>) {
+    using C = Accumulate<S>;
+    const SoftmaxRows<S>& loops = softmax_loops<S>();
+    if (lines.inner > 1)
+      return each_strip(lines, loops.lanes, [&](int64_t at, int64_t width) {
+        loops.forward_columns(out.as<S>() + at, x.as<S>() + at, n, lines.inner, width, log);
+      });
+    each_range(lines, [&](int64_t begin, int64_t end) {
       const int64_t most = rows_at_once(n);
-      RowReader<Accumulate<S>> in(x, n, n, most);
-      RowWriter<Accumulate<S>> space(out, n, n, most);
+      RowReader<C> in(x, n, n, most);
+      RowWriter<C> space(out, n, n, most);
       for (int64_t r = begin; r < end; r += most) {
         const int64_t count = std::min(most, end - r);
-        softmax_loops<S>().forward(out.as<S>() + r * n, space(r), in(r, count), count, n, log);
+        loops.forward(out.as<S>() + r * n, space(r), in(r, count), count, n, log);
       }
     });
   });
 }
 
-void softmax_backward(const Array& grad_x, const Array& grad, const Array& out, bool log, const Stream&) {
-  visit_rows(grad, [&]<class S>(Type<S>, int64_t n, int64_t rows) {
-    lorry::cpu::parallel_for(rows, row_grain(n), [&](int64_t begin, int64_t end) {
-      RowReader<Accumulate<S>> g(grad, n), y(out, n);
-      for (int64_t r = begin; r < end; ++r) softmax_loops<S>().backward(grad_x.as<S>() + r * n, g(r), y(r), n, log);
+void softmax_backward(const Array& grad_x, const Array& grad, const Array& out, int64_t dim, bool log, const Stream&) {
+  const Lines lines(grad, dim);
+  const int64_t n = lines.n;
+  visit_floating(grad.dtype, [&]<class S>(Type<S>) {
+    using C = Accumulate<S>;
+    const SoftmaxRows<S>& loops = softmax_loops<S>();
+    if (lines.inner > 1)
+      return each_strip(lines, loops.lanes, [&](int64_t at, int64_t width) {
+        loops.backward_columns(grad_x.as<S>() + at, grad.as<S>() + at, out.as<S>() + at, n, lines.inner, width, log);
+      });
+    each_range(lines, [&](int64_t begin, int64_t end) {
+      RowReader<C> g(grad, n), y(out, n);
+      for (int64_t r = begin; r < end; ++r) loops.backward(grad_x.as<S>() + r * n, g(r), y(r), n, log);
     });
   });
 }
@@ -187,7 +338,7 @@ void softmax_backward(const Array& grad_x, const Array& grad, const Array& out, 
 }  // namespace
 
 const SoftmaxKernels& softmax_kernels() {
-  static constexpr SoftmaxKernels kKernels{softmax, softmax_backward};
+  static constexpr SoftmaxKernels kKernels{softmax, softmax_backward, kLongestColumn};
   return kKernels;
 }
 

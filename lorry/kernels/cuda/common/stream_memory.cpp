@@ -4,10 +4,8 @@
 #include <mutex>
 #include <unordered_map>
 
-#include "lorry/base/waits.h"
-#include "lorry/device/capture.h"
 #include "lorry/device/cuda/capture.h"
-#include "lorry/device/cuda/launch.h"
+#include "lorry/device/cuda/lasting_zeros.h"
 #include "lorry/memory/memory.h"
 
 namespace lorry::kernels::cuda {
@@ -17,8 +15,7 @@ constexpr size_t kStreams = 512, kTogether = 16;  ///< streams per device, and t
 constexpr size_t kCounterBytes = StreamMemory::kCounters * sizeof(uint32_t), kSlotBytes = StreamMemory::kSlots * 16,
                  kEach = kCounterBytes + kSlotBytes;
 
-/// The memory of a device's streams. It is never released and is not allocated from the caching allocator, whose
-/// statistics programs use to find leaks.
+/// The memory of a device's streams.
 class StreamMemories {
  public:
   StreamMemory* of(Stream stream) {
@@ -39,29 +36,13 @@ class StreamMemories {
  private:
   /// Null if the device has no memory left, even after emptying the cache.
   static std::byte* zeroed(Device device) {
-    using lorry::cuda::check;
-    const lorry::cuda::DeviceGuard guard(device.index);
-    const lorry::cuda::Unrestricted scope(guard);
-    const device::NotCaptured outside;
     constexpr size_t kBytes = kTogether * kEach;
-    void* memory = nullptr;
-    cudaError_t error = cudaMalloc(&memory, kBytes);
-    if (error == cudaErrorMemoryAllocation) {
-      cudaGetLastError();
+    void* zeros = lorry::cuda::lasting_zeros(device, kBytes);
+    if (zeros == nullptr) {
       memory::empty_cache(device);
-      error = cudaMalloc(&memory, kBytes);
+      zeros = lorry::cuda::lasting_zeros(device, kBytes);
     }
-    if (error == cudaErrorMemoryAllocation) {
-      cudaGetLastError();
-      return nullptr;
-    }
-    check(error, "cudaMalloc");
-    // On a stream of its own, because a capture may forbid the default stream.
-    const OwnedStream stream(device);
-    lorry::cuda::fill_bytes(stream, memory, 0, kBytes);
-    const waits::Reason setup(waits::Wait::setup);
-    stream.synchronize();
-    return static_cast<std::byte*>(memory);
+    return static_cast<std::byte*>(zeros);
   }
 
   std::mutex mutex_;

@@ -224,11 +224,12 @@ __global__ __launch_bounds__(kLongBlock) void softmax_backward_long(T* grad_x, c
     grad_x[cut.edge] = T(backward_element<T>(static_cast<C>(grad[cut.edge]), static_cast<C>(y[cut.edge]), total, log));
 }
 
-int64_t row_length(const Array& x) { return x.layout.rank ? x.size(x.layout.rank - 1) : 1; }
+/// The elements of a row: dimensions after `dim` have size 1.
+int64_t row_length(const Array& x, int64_t dim) { return x.layout.rank ? x.size(static_cast<int>(dim)) : 1; }
 
-void softmax(const Array& out, const Array& x, bool log, const Stream& stream) {
+void softmax(const Array& out, const Array& x, int64_t dim, bool log, const Stream& stream) {
   if (x.numel() == 0) return;
-  const int64_t n = row_length(x), rows = x.numel() / n;
+  const int64_t n = row_length(x, dim), rows = x.numel() / n;
   visit_floating(x.dtype, [&]<class T>(Type<T>) {
     constexpr int kN = kRun<T>;
     if (n < kN)
@@ -253,9 +254,10 @@ void softmax(const Array& out, const Array& x, bool log, const Stream& stream) {
   });
 }
 
-void softmax_backward(const Array& grad_x, const Array& grad, const Array& out, bool log, const Stream& stream) {
+void softmax_backward(const Array& grad_x, const Array& grad, const Array& out, int64_t dim, bool log,
+                      const Stream& stream) {
   if (grad.numel() == 0) return;
-  const int64_t n = row_length(grad), rows = grad.numel() / n;
+  const int64_t n = row_length(grad, dim), rows = grad.numel() / n;
   visit_floating(grad.dtype, [&]<class T>(Type<T>) {
     if (n < kRun<T>)
       return lorry::cuda::launch(stream, short_rows(rows), softmax_backward_short<T>, grad_x.as<T>(), grad.as<T>(),
