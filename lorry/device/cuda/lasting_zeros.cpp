@@ -3,6 +3,7 @@
 #include "lorry/base/waits.h"
 #include "lorry/device/capture.h"
 #include "lorry/device/cuda/capture.h"
+#include "lorry/device/cuda/launch.h"
 #include "lorry/device/cuda/runtime.h"
 #include "lorry/device/launches.h"
 #include "lorry/device/stream.h"
@@ -22,7 +23,8 @@ void* lasting_zeros(Device device, size_t bytes) {
   check(error, "cudaMalloc");
   // On a stream of its own, because a capture may forbid the default stream.
   const OwnedStream stream(device);
-  check(cudaMemsetAsync(memory, 0, bytes, handle(stream)), "cudaMemsetAsync");
+  const device::HideLaunches hidden;  // the observer may be the capture
+  fill_bytes(stream, memory, 0, static_cast<int64_t>(bytes));
   const waits::Reason setup(waits::Wait::setup);
   stream.synchronize();
   return memory;

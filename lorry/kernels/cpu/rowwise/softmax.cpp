@@ -1,7 +1,7 @@
 // softmax of rows and of columns. A row is read from memory once and stays in the first- or second-level cache for the
-// three passes: maximum, exponentials and their sum, scaling. A maximum that is not finite makes the whole row NaN, as in
-// the mathematical formula. Short rows are computed side by side, one in each lane, and so are columns; each has the bits
-// of a row that is computed alone.
+// three passes: maximum, exponentials and their sum, scaling. A maximum that is not finite makes the whole row NaN, as
+// in the mathematical formula. Short rows are computed side by side, one in each lane, and so are columns; each has the
+// bits of a row that is computed alone.
 
 #include "lorry/kernels/rowwise.h"
 
