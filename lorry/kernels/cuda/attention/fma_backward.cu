@@ -1,6 +1,6 @@
-// Attention's backward pass (Dao et al. 2022, algorithm 4) without atomics and tensor cores: each block computes 64 rows (32 for f64) of
-// one gradient and recomputes the weights from the saved logsumexp. With P the weights, D the factors of dropout, and
-// delta the row sums of grad_out * out:
+// Attention's backward pass (Dao et al. 2022, algorithm 4) without atomics and tensor cores: each block computes 64
+// rows (32 for f64) of one gradient and recomputes the weights from the saved logsumexp. With P the weights, D the
+// factors of dropout, and delta the row sums of grad_out * out:
 //   grad_v = (P D)^T grad_out      dS = scale P (grad_out v^T D - delta)      grad_q = dS k      grad_k = dS^T q
 // For grad_k and grad_v a block runs over the queries of all heads that share these keys. One launch computes the three
 // gradients, so that a short sequence has blocks for the whole device.

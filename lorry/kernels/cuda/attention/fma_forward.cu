@@ -1,6 +1,6 @@
-// Attention's forward pass without tensor cores. A block processes 64 queries (32 for f64) and runs over the keys with a running maximum and
-// sum (Dao et al. 2022). It reads q once, and k and v once per block of queries, mostly from the second-level cache; it
-// writes out and logsumexp.
+// Attention's forward pass without tensor cores. A block processes 64 queries (32 for f64) and runs over the keys with
+// a running maximum and sum (Dao et al. 2022). It reads q once, and k and v once per block of queries, mostly from the
+// second-level cache; it writes out and logsumexp.
 
 #include "lorry/device/cuda/launch.h"
 #include "lorry/kernels/cuda/attention/attention.h"

@@ -67,8 +67,8 @@ __device__ __forceinline__ Compute<T> weight_of(Compute<T> x) {
 /// Whether the device has tensor cores for these kernels.
 inline bool has_tensor_cores(Stream stream) { return lorry::cuda::capability(stream.device.index) >= 80; }
 
-/// Calls f.operator()<kColumnTiles, kPlain>() with the tiles of columns for a result of `width` columns, and whether the
-/// call has neither mask nor dropout.
+/// Calls f.operator()<kColumnTiles, kPlain>() with the tiles of columns for a result of `width` columns, and whether
+/// the call has neither mask nor dropout.
 template <int kSide, class F>
 void with_tiles(const AttentionProblem& p, int64_t width, F f) {
   const auto with = [&]<bool kPlain>() {
@@ -77,7 +77,8 @@ void with_tiles(const AttentionProblem& p, int64_t width, F f) {
   p.mask == nullptr && !p.drops ? with.template operator()<true>() : with.template operator()<false>();
 }
 
-/// Launches kernel(arguments..., parts) for `operands` sets of rows, the widest of `width`; parts: as Tile::parts has it.
+/// Launches kernel(arguments..., parts) for `operands` sets of rows, the widest of `width`; parts: as Tile::parts has
+/// it.
 template <auto kKernel, class Tile, class... Arguments>
 void launch_attention(Stream stream, int64_t blocks, int64_t columns, int operands, int64_t width,
                       const Arguments&... arguments) {

@@ -1,10 +1,10 @@
 #pragma once
 
-// A 64 x 64 tile of attention's scores in f32, and the products around it on tensor cores (Dao 2023, section 3.3). A warp
-// has 16 rows; lane 4 g + t has columns 2 t and 2 t + 1 of every 8 of rows g and g + 8. That is how the tensor core
-// leaves the sums of one product and takes the left operand of the next, so weights stay in registers. With two halves,
-// four warps have columns 0 to 31 and four the others. Each half sums up its own columns, and the sums are added at the
-// end: twice the warps hide the time that each product takes, for more copies of operands to registers.
+// A 64 x 64 tile of attention's scores in f32, and the products around it on tensor cores (Dao 2023, section 3.3). A
+// warp has 16 rows; lane 4 g + t has columns 2 t and 2 t + 1 of every 8 of rows g and g + 8. That is how the tensor
+// core leaves the sums of one product and takes the left operand of the next, so weights stay in registers. With two
+// halves, four warps have columns 0 to 31 and four the others. Each half sums up its own columns, and the sums are
+// added at the end: twice the warps hide the time that each product takes, for more copies of operands to registers.
 //
 // Operands go through shared memory in their own type, 64 columns at a time, so any width works. The rows of products
 // stay there, if they are at most 128 wide. Other operands are copied to one of two buffers while the product before
@@ -67,8 +67,8 @@ class TensorTile {
     commit_copies();
   }
 
-  /// sum[r][c] = rows[row(r)] . columns[column(c)]. operand: that of copy_rows. The copy of columns from 0 on has been started. next() is the operand
-  /// of the product after this.
+  /// sum[r][c] = rows[row(r)] . columns[column(c)]. operand: that of copy_rows. The copy of columns from 0 on has been
+  /// started. next() is the operand of the product after this.
   template <class Next>
   __device__ void products(Block& sum, int operand, const Matrix<const T>& rows, const Matrix<const T>& columns,
                            Next&& next) {
@@ -101,8 +101,8 @@ class TensorTile {
     } while ((depth += kDepth) < rows.width);
   }
 
-  /// Adds the products of the half's weights with its rows of `values`, columns from `at` on, whose copy has been started.
-  /// again: these are the columns of the last product, and no copy is started.
+  /// Adds the products of the half's weights with its rows of `values`, columns from `at` on, whose copy has been
+  /// started. again: these are the columns of the last product, and no copy is started.
   template <class Next>
   __device__ void accumulate(Sums& sum, const Block& weights, const Matrix<const T>& values, int64_t at, bool again,
                              Next&& next) {

@@ -48,8 +48,8 @@ __device__ __forceinline__ void multiply_add_tf32(float& s0, float& s1, float& s
 }
 
 // An f32 is split into two tf32: its first 11 digits, and the first 11 of what is left. Three products of such numbers,
-// all but low * low, have the precision of f32 to about 2^-21, if the first digits of one factor are rounded: the error of
-// low * low then has either sign. What an infinity leaves does not matter, as long as it is no NaN.
+// all but low * low, have the precision of f32 to about 2^-21, if the first digits of one factor are rounded: the error
+// of low * low then has either sign. What an infinity leaves does not matter, as long as it is no NaN.
 
 __device__ __forceinline__ void split_cut(float x, uint32_t& high, uint32_t& low) {
   high = __float_as_uint(x);  // tensor cores read the first digits only
