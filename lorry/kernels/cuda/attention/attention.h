@@ -4,10 +4,11 @@
 
 namespace lorry::kernels::cuda {
 
-/// Lorry's own kernels. Those without tensor cores support every call that the others do not.
+/// Lorry's own kernels. Those without tensor cores support every case of the contract.
 void fma_attention_forward(const AttentionArgs& args, Stream stream);
 void fma_attention_backward(const AttentionArgs& args, const AttentionGrads& grads, Stream stream);
-/// Returns false, having done nothing, for f64, before compute capability 8.0, and forward for f32 over few keys.
+/// Returns false, having done nothing, for f64, masks, dropout, before compute capability 8.0, and forward for f32 over
+/// few keys.
 bool tensor_attention_forward(const AttentionArgs& args, Stream stream);
 bool tensor_attention_backward(const AttentionArgs& args, const AttentionGrads& grads, Stream stream);
 

@@ -129,21 +129,6 @@ struct AttentionProblem {
     }
   }
 
-  /// Whether the weight with this index in [b, h, t, s] is not dropped: 32 of them from `first` on, a bit each.
-  __device__ uint32_t draw_kept(uint64_t first) const {
-    uint32_t kept = 0;
-    formula::Words4 words = {};
-    const int skipped = static_cast<int>(first % 4);
-    for (int n = 0; n < 32; ++n) {
-      const int at = (skipped + n) % 4;
-      if (n == 0 || at == 0) words = formula::random_block(key, (first + static_cast<uint64_t>(n)) / 4);
-      const uint32_t word =
-          at < 2 ? (at == 0 ? words.word[0] : words.word[1]) : (at == 2 ? words.word[2] : words.word[3]);
-      kept |= (word < threshold ? 1u : 0u) << n;
-    }
-    return kept;
-  }
-
  private:
   static __device__ int within(int64_t n, int most) { return static_cast<int>(n < 0 ? 0 : n > most ? most : n); }
 };

@@ -112,9 +112,7 @@ void backward_as(const AttentionArgs& args, const AttentionGrads& grads, Stream 
 }  // namespace
 
 void fma_attention_backward(const AttentionArgs& args, const AttentionGrads& grads, Stream stream) {
-  visit_floating(args.q.dtype, [&]<class T>(Type<T>) {
-    if constexpr (kNeedsFma<T>) backward_as<T>(args, grads, stream);
-  });
+  visit_floating(args.q.dtype, [&]<class T>(Type<T>) { backward_as<T>(args, grads, stream); });
 }
 
 }  // namespace lorry::kernels::cuda

@@ -135,9 +135,7 @@ void forward_as(const AttentionArgs& args, Stream stream) {
 }  // namespace
 
 void fma_attention_forward(const AttentionArgs& args, Stream stream) {
-  visit_floating(args.q.dtype, [&]<class T>(Type<T>) {
-    if constexpr (kNeedsFma<T> || sizeof(T) == 4) forward_as<T>(args, stream);
-  });
+  visit_floating(args.q.dtype, [&]<class T>(Type<T>) { forward_as<T>(args, stream); });
 }
 
 }  // namespace lorry::kernels::cuda

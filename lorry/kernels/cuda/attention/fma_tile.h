@@ -1,19 +1,14 @@
 #pragma once
 
-// A square tile of scores, and the matrix products around it, without tensor cores: for f64, for f32 over few keys, and
-// for devices before compute capability 8.0. A block has kLanes x kLanes threads and computes kSide rows. Thread (x, y)
-// has 4 x 4 scores: rows 4 y to 4 y + 3, columns 4 x to 4 x + 3. Operands go through shared memory in the compute type,
-// 32 columns of depth at a time, so any width works. A thread reads 16 bytes at once, and no two threads of a quarter
-// warp use the same bank. Each row of a result is computed by one block in a fixed order.
+// A square tile of scores, and the matrix products around it, without tensor cores: for f64, masks, dropout, f32 over
+// few keys, and devices before compute capability 8.0. A block has kLanes x kLanes threads and computes kSide rows.
+// Thread (x, y) has 4 x 4 scores: rows 4 y to 4 y + 3, columns 4 x to 4 x + 3. Operands go through shared memory in the
+// compute type, 32 columns of depth at a time, so any width works. A thread reads 16 bytes at once, and no two threads
+// of a quarter warp use the same bank. Each row of a result is computed by one block in a fixed order.
 
-#include "lorry/device/cuda/capability.h"
 #include "lorry/kernels/cuda/attention/attention_problem.h"
 
 namespace lorry::kernels::cuda {
-
-/// Whether the kernels are needed for T: tensor cores compute the rest.
-template <class T>
-inline constexpr bool kNeedsFma = sizeof(T) == 8 || lorry::cuda::kCompiledFor < 80;
 
 template <class T>
 struct FmaTile {

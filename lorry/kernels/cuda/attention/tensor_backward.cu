@@ -1,13 +1,13 @@
 // Attention's backward pass (Dao et al. 2022, algorithm 4) on tensor cores, without atomics: each block computes 64
-// rows of one gradient and recomputes the weights from the saved logsumexp. With P the weights, D the factors of
-// dropout, and delta the row sums of grad_out * out:
-//   grad_v = (P D)^T grad_out      dS = scale P (grad_out v^T D - delta)      grad_q = dS k      grad_k = dS^T q
+// rows of one gradient and recomputes the weights from the saved logsumexp. With P the weights, and delta the row sums
+// of grad_out * out:
+//   grad_v = P^T grad_out      dS = scale P (grad_out v^T - delta)      grad_q = dS k      grad_k = dS^T q
 // For grad_k and grad_v a block runs over the queries of all heads that share these keys. One launch computes the three
 // gradients, so that a short sequence has blocks for the whole device.
 
 #include "lorry/device/cuda/launch.h"
 #include "lorry/kernels/cuda/attention/attention.h"
-#include "lorry/kernels/cuda/attention/tensor_problem.h"
+#include "lorry/kernels/cuda/attention/tensor_launch.h"
 #include "lorry/kernels/cuda/attention/tensor_tile.h"
 #include "lorry/kernels/cuda/common/scratch.h"
 
@@ -42,12 +42,11 @@ struct QueryFact {
 };
 
 /// The derivatives of the scores from the weights' products and the slopes, in the place of the former; for grad_v, the
-/// weights that dropout left. The rows of the tile are queries (kByQuery) or keys. query, key: the first of the tile.
-template <class T, bool kByQuery, bool kSlopes, bool kPlain>
+/// weights. The rows of the tile are queries (kByQuery) or keys. query, key: the first of the tile.
+template <class T, bool kByQuery, bool kSlopes>
 __device__ __forceinline__ void differentiate(const AttentionProblem& p, const QueryFacts<float>& facts,
-                                              const KeptWeights<kPlain ? 32 : Tile<T>::kSide>& kept,
                                               typename Tile<T>::Block& weights, const typename Tile<T>::Block& slopes,
-                                              int64_t b, int64_t h, int64_t query, int64_t key) {
+                                              int64_t query, int64_t key) {
   using C = float;
   const C scale = static_cast<C>(p.scale);
   Range seen[Tile<T>::kRows];
@@ -58,7 +57,6 @@ __device__ __forceinline__ void differentiate(const AttentionProblem& p, const Q
 #pragma unroll
     for (int c = 0; c < Tile<T>::kColumns; ++c) weights[r][c] *= scale;
   }
-  if (!kPlain && p.mask != nullptr) add_mask<T, Tile<T>, kByQuery>(p, weights, seen, b, h, query, key);
   constexpr int kQueries = kByQuery ? Tile<T>::kRows : Tile<T>::kColumns,
                 kKeys = kByQuery ? Tile<T>::kColumns : Tile<T>::kRows;
 #pragma unroll
@@ -69,10 +67,7 @@ __device__ __forceinline__ void differentiate(const AttentionProblem& p, const Q
     for (int n = 0; n < kKeys; ++n) {
       const int r = kByQuery ? m : n, c = kByQuery ? n : m;
       const C weight = weight_of<T>(weights[r][c] - logsumexp);
-      C factor = 1;
-      if (!kPlain && p.drops)
-        factor = kept.has(i, kByQuery ? Tile<T>::column(n) : Tile<T>::row(n)) ? static_cast<C>(p.dropout_scale) : C(0);
-      const C result = kSlopes ? weight * scale * (slopes[r][c] * factor - delta) : weight * factor;
+      const C result = kSlopes ? weight * scale * (slopes[r][c] - delta) : weight;
       weights[r][c] = seen[r].has(Tile<T>::column(c)) ? result : C(0);
     }
   }
@@ -80,11 +75,9 @@ __device__ __forceinline__ void differentiate(const AttentionProblem& p, const Q
 
 /// One block's rows of one gradient. kSlopes: not of grad_v.
 // Long: the tiles of a block stay in registers and shared memory over all columns.
-template <class T, int kColumnTiles, bool kByQuery, bool kSlopes, bool kPlain>
+template <class T, int kColumnTiles, bool kByQuery, bool kSlopes>
 __device__ __forceinline__ void compute_gradient(const AttentionProblem& p, const Gradient& gradient, Tile<T> tile,
-                                                 const QueryFacts<float>& facts,
-                                                 KeptWeights<kPlain ? 32 : Tile<T>::kSide>& kept, int64_t pair,
-                                                 int64_t nth) {
+                                                 const QueryFacts<float>& facts, int64_t pair, int64_t nth) {
   constexpr int kSide = Tile<T>::kSide, kFirst = kSlopes ? 1 : 0;  // kFirst: the operand of the first product
   const int64_t owners = kByQuery ? p.heads : p.shared, rows = gradient.result.rows, tiles = (rows + kSide - 1) / kSide,
                 column = int64_t{blockIdx.y} * kColumnTiles * kSide, width = gradient.values.width;
@@ -130,9 +123,8 @@ __device__ __forceinline__ void compute_gradient(const AttentionProblem& p, cons
       });
       // Products begin with a barrier: all threads have read what these had for the last tile.
       fact.store(facts, kSide);
-      if (!kPlain && p.drops) kept.draw(p, Tile<T>::kThreads, b, h, query, key);
       __syncthreads();
-      differentiate<T, kByQuery, kSlopes, kPlain>(p, facts, kept, weights, slopes, b, h, query, key);
+      differentiate<T, kByQuery, kSlopes>(p, facts, weights, slopes, query, key);
 #pragma unroll
       for (int n = 0; n < kColumnTiles; ++n) {
         const int64_t here = column + n * kSide, next = here + kSide;
@@ -150,13 +142,12 @@ __device__ __forceinline__ void compute_gradient(const AttentionProblem& p, cons
   }
 }
 
-template <class T, int kColumnTiles, bool kPlain>
+template <class T, int kColumnTiles>
 __global__ void __launch_bounds__(Tile<T>::kThreads, Tile<T>::blocks(kColumnTiles))
     gradients_kernel(AttentionProblem p, Gradients gradients, int operand_parts) {
   lorry::cuda::begin_programmatic();
   extern __shared__ uint4 memory[];
   __shared__ float query_facts[2][Tile<T>::kSide];
-  __shared__ KeptWeights<kPlain ? 32 : Tile<T>::kSide> kept;
   const Tile<T> tile(memory, operand_parts);
   const QueryFacts<float> facts{query_facts[0], query_facts[1]};
   // Blocks of one gradient follow each other: multiprocessors that run different code at once wait for instructions.
@@ -164,11 +155,11 @@ __global__ void __launch_bounds__(Tile<T>::kThreads, Tile<T>::blocks(kColumnTile
   const int64_t nth = blockIdx.x % each / pairs;
   switch (blockIdx.x / each) {
     case 0:
-      return compute_gradient<T, kColumnTiles, true, true, kPlain>(p, gradients.of[0], tile, facts, kept, pair, nth);
+      return compute_gradient<T, kColumnTiles, true, true>(p, gradients.of[0], tile, facts, pair, nth);
     case 1:
-      return compute_gradient<T, kColumnTiles, false, true, kPlain>(p, gradients.of[1], tile, facts, kept, pair, nth);
+      return compute_gradient<T, kColumnTiles, false, true>(p, gradients.of[1], tile, facts, pair, nth);
     default:
-      return compute_gradient<T, kColumnTiles, false, false, kPlain>(p, gradients.of[2], tile, facts, kept, pair, nth);
+      return compute_gradient<T, kColumnTiles, false, false>(p, gradients.of[2], tile, facts, pair, nth);
   }
 }
 
@@ -181,21 +172,21 @@ void backward_as(const AttentionArgs& args, const AttentionGrads& grads, Stream 
   compute_delta<T>(p, stream);
   const Gradients gradients(p, grads);
   constexpr int kSide = Tile<T>::kSide;
-  with_tiles<kSide>(p, gradients.width(), [&]<int kColumnTiles, bool kPlain>() {
+  with_column_tiles<kSide>(gradients.width(), [&]<int kColumnTiles>() {
     constexpr int64_t kColumns = kColumnTiles * kSide;
     const int64_t tiles = (gradients.rows() + kSide - 1) / kSide;
     const int64_t blocks = 3 * p.batches * std::max(p.heads, p.shared) * tiles;
     const int64_t parts = (gradients.width() + kColumns - 1) / kColumns;
     if (blocks == 0 || parts == 0) return;
-    launch_attention<gradients_kernel<T, kColumnTiles, kPlain>, Tile<T>>(stream, blocks, parts, 2,
-                                                                         std::max(p.q.width, p.v.width), p, gradients);
+    launch_attention<gradients_kernel<T, kColumnTiles>, Tile<T>>(stream, blocks, parts, 2,
+                                                                 std::max(p.q.width, p.v.width), p, gradients);
   });
 }
 
 }  // namespace
 
 bool tensor_attention_backward(const AttentionArgs& args, const AttentionGrads& grads, Stream stream) {
-  if (args.q.dtype == kF64 || !has_tensor_cores(stream)) return false;
+  if (!suits_tensor_cores(args, stream)) return false;
   visit_floating(args.q.dtype, [&]<class T>(Type<T>) {
     if constexpr (sizeof(T) < 8) backward_as<T>(args, grads, stream);
   });

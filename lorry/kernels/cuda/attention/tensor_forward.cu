@@ -4,16 +4,15 @@
 
 #include "lorry/device/cuda/launch.h"
 #include "lorry/kernels/cuda/attention/attention.h"
-#include "lorry/kernels/cuda/attention/tensor_problem.h"
+#include "lorry/kernels/cuda/attention/tensor_launch.h"
 #include "lorry/kernels/cuda/attention/tensor_tile.h"
 
 namespace lorry::kernels::cuda {
 namespace {
 
 /// A block computes kColumnTiles tiles of columns of out; blockIdx.y selects them. Each computes the weights again.
-/// kPlain: there is neither mask nor dropout.
 // Long: the tiles of a block stay in registers and shared memory over all keys.
-template <class T, int kColumnTiles, bool kPlain>
+template <class T, int kColumnTiles>
 __global__ void __launch_bounds__(TensorTile<T, true>::kThreads, TensorTile<T, true>::blocks(kColumnTiles))
     forward_kernel(AttentionProblem p, int operand_parts) {
   lorry::cuda::begin_programmatic();
@@ -22,7 +21,6 @@ __global__ void __launch_bounds__(TensorTile<T, true>::kThreads, TensorTile<T, t
   constexpr int kSide = Tile::kSide, kRows = Tile::kRows, kColumns = Tile::kColumns;
   constexpr C kNone = -std::numeric_limits<C>::infinity();
   extern __shared__ uint4 memory[];
-  __shared__ KeptWeights<kPlain ? 32 : kSide> kept;
   Tile tile(memory, operand_parts);
 
   // With a causal mask the last queries have the most keys, so they start first.
@@ -52,7 +50,6 @@ __global__ void __launch_bounds__(TensorTile<T, true>::kThreads, TensorTile<T, t
     tile.start({k});
   }
   for (int64_t j = 0; j < limit; j += kSide) {
-    if (!kPlain && p.drops) kept.draw(p, Tile::kThreads, b, h, first, j);  // products begin with a barrier
     tile.products(scores, 0, q, k.from(j), [&] { return TileOperand<T>{v.from(j), column}; });
     Range keys[kRows];
 #pragma unroll
@@ -61,7 +58,6 @@ __global__ void __launch_bounds__(TensorTile<T, true>::kThreads, TensorTile<T, t
 #pragma unroll
       for (int c = 0; c < kColumns; ++c) scores[r][c] *= scale;
     }
-    if (!kPlain && p.mask != nullptr) add_mask<T, Tile, true>(p, scores, keys, b, h, first, j);
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
       C top = kNone;
@@ -82,11 +78,6 @@ __global__ void __launch_bounds__(TensorTile<T, true>::kThreads, TensorTile<T, t
       for (int n = 0; n < kColumnTiles; ++n)
 #pragma unroll
         for (int c = 0; c < Tile::kSumColumns; ++c) sum[n][r][c] *= factor;
-      if (!kPlain && p.drops) {
-#pragma unroll
-        for (int c = 0; c < kColumns; ++c)
-          scores[r][c] *= kept.has(Tile::row(r), Tile::column(c)) ? static_cast<C>(p.dropout_scale) : C(0);
-      }
     }
 #pragma unroll
     for (int n = 0; n < kColumnTiles; ++n) {
@@ -142,7 +133,7 @@ __global__ void __launch_bounds__(TensorTile<T, true>::kThreads, TensorTile<T, t
 
 bool tensor_attention_forward(const AttentionArgs& args, Stream stream) {
   constexpr int64_t kFewKeys = 256;
-  if (args.q.dtype == kF64 || !has_tensor_cores(stream)) return false;
+  if (!suits_tensor_cores(args, stream)) return false;
   // Few products do not hide the time that each takes.
   if (args.q.dtype == kF32 && args.k.size(2) <= kFewKeys) return false;
   visit_floating(args.q.dtype, [&]<class T>(Type<T>) {
@@ -150,11 +141,11 @@ bool tensor_attention_forward(const AttentionArgs& args, Stream stream) {
       using Tile = TensorTile<T, true>;
       const AttentionProblem p(args);
       if (p.batches * p.heads * p.t == 0) return;
-      with_tiles<Tile::kSide>(p, p.v.width, [&]<int kColumnTiles, bool kPlain>() {
+      with_column_tiles<Tile::kSide>(p.v.width, [&]<int kColumnTiles>() {
         constexpr int64_t kColumns = kColumnTiles * Tile::kSide;
         const int64_t blocks = p.batches * p.heads * ((p.t + Tile::kSide - 1) / Tile::kSide);
         const int64_t parts = std::max<int64_t>(1, (p.v.width + kColumns - 1) / kColumns);
-        launch_attention<forward_kernel<T, kColumnTiles, kPlain>, Tile>(stream, blocks, parts, 1, p.q.width, p);
+        launch_attention<forward_kernel<T, kColumnTiles>, Tile>(stream, blocks, parts, 1, p.q.width, p);
       });
     }
   });
