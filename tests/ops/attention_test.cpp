@@ -185,11 +185,11 @@ TEST(Attention, gradients_are_right_to_second_order) {
 
 /// The gradients of sum(out * weights), through the fused kernel or (recorded) through operators.
 std::vector<Tensor> gradients(const std::array<Tensor, 3>& x, const Tensor& weights, const AttentionOptions& options,
-                              bool recorded) {
+                              bool recorded, const Tensor& mask = {}) {
   std::vector<Tensor> leaves;
   for (const Tensor& y : x) leaves.push_back(y.detach().clone().requires_grad_());
   if (options.generator != nullptr) options.generator->manual_seed(7);
-  const Tensor out = scaled_dot_product_attention(leaves[0], leaves[1], leaves[2], {}, options);
+  const Tensor out = scaled_dot_product_attention(leaves[0], leaves[1], leaves[2], mask, options);
   return autograd::grad({out}, leaves, {weights}, {.create_graph = recorded});
 }
 
@@ -217,6 +217,33 @@ TEST(Attention, the_fused_backward_agrees_with_operators_over_many_blocks) {
       }
     }
   }
+}
+
+TEST(Attention, masks_and_dropout_agree_with_operators_over_many_blocks) {
+  Generator generator(5);
+  for (const DType dtype : test::kFloatingDTypes)
+    for (const Shape& x : {Shape{2, 4, 2, 70, 150, 16, 16}, {1, 2, 1, 130, 101, 80, 72}, {1, 2, 2, 64, 300, 64, 64}}) {
+      const auto inputs = operands(x, dtype);
+      std::array<Tensor, 3> wide;
+      for (size_t i = 0; i < 3; ++i) wide[i] = inputs[i].to(kF64);
+      const Tensor weights = randn({x.b, x.h, x.t, x.e}, {kF64}).to(dtype), taken = rand({x.t, x.s}).gt(0.3),
+                   added = randn({x.h, x.t, x.s}, {kF64}).to(dtype);
+      for (const Tensor& mask : {Tensor(), taken, added})
+        for (const double dropout : {0.0, 0.3}) {
+          if (!mask.defined() && dropout == 0) continue;
+          const AttentionOptions options{
+              .dropout = dropout, .causal = !mask.defined(), .enable_gqa = true, .generator = &generator};
+          const Tensor wide_mask = mask.defined() && mask.dtype() != kBool ? mask.to(kF64) : mask;
+          const auto fused = gradients(inputs, weights, options, false, mask),
+                     expected = gradients(wide, weights.to(kF64), options, true, wide_mask);
+          for (size_t i = 0; i < 3; ++i) {
+            const double size = expected[i].detach().abs().max().item<double>();
+            EXPECT_LT(worst(fused[i], expected[i].detach()), tolerance(dtype) * std::max(1.0, size))
+                << name(dtype) << " gradient " << i << " of " << x.t << " x " << x.s << ", dropout " << dropout
+                << (mask.defined() ? " and a mask of " + std::string(name(mask.dtype())) : "");
+          }
+        }
+    }
 }
 
 TEST(Attention, dropout_drops_its_share_and_the_backward_drops_the_same) {
