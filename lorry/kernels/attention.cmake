@@ -6,11 +6,9 @@ target_sources(lorry_kernels PRIVATE
 lorry_simd(kernels SOURCES cpu/attention/rotary_runs.cpp SUFFIX _attention)
 lorry_cuda(kernels
   cuda/attention/attention.cpp
-  cuda/attention/fma_backward.cu
-  cuda/attention/fma_forward.cu
-  cuda/attention/rotary.cu
-  cuda/attention/tensor_backward.cu
-  cuda/attention/tensor_forward.cu)
+  cuda/attention/attention_backward.cu
+  cuda/attention/attention_forward.cu
+  cuda/attention/rotary.cu)
 if(LORRY_WITH_CUDNN)
   lorry_cuda(kernels cuda/attention/attention_cudnn.cpp)
   target_include_directories(lorry_kernels SYSTEM PRIVATE

@@ -16,9 +16,10 @@ struct SoftmaxKernels {
   /// grad_x from the gradient of the output and the output itself.
   void (*softmax_backward)(const Array& grad_x, const Array& grad, const Array& out, int64_t dim, bool log,
                            const Stream&) = nullptr;
-  /// Where the elements of a line lie apart, the kernels take lines of up to so many. 0: dim is the last dimension, or
-  /// those after it have size 1.
+  /// The most elements that may be reduced over where they do not lie side by side. 0: only the last dimension is taken,
+  /// or one after which all have size 1.
   int64_t longest_column = 0;
+  int64_t fewest_columns = 0;  ///< the fewest lines side by side that softmax takes then
 };
 
 // ---- norm -----------------------------------------------------------------------------------------------------------

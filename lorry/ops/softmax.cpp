@@ -9,16 +9,17 @@ namespace lorry {
 namespace {
 
 /// Whether the kernel takes x along `dim` as it is. Otherwise it is given the transposed tensor.
-bool takes(const Tensor& x, int64_t dim) {
+bool takes(const Tensor& x, int64_t dim, bool forward) {
   int64_t inner = 1;
   for (int64_t d = dim + 1; d < x.dim(); ++d) inner *= x.size(d);
-  return inner <= 1 || x.size(dim) <= backend(x).softmax->longest_column;
+  const auto& kernels = *backend(x).softmax;
+  return inner <= 1 || (x.size(dim) <= kernels.longest_column && (!forward || inner >= kernels.fewest_columns));
 }
 
 /// The contiguous result of kernel(out, inputs..., dim), which is contiguous like each input.
 template <class Kernel, class... Inputs>
 Tensor along(int64_t dim, Kernel kernel, const Tensor& x, const Inputs&... others) {
-  if (takes(x, dim)) {
+  if (takes(x, dim, sizeof...(others) == 0)) {
     const Tensor out = empty(x.sizes(), x.options());
     kernel(out, x.contiguous(), others.contiguous()..., dim);
     return out;

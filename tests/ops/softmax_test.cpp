@@ -83,7 +83,8 @@ TEST(softmax, columns_are_contiguous_and_have_the_bits_of_rows) {
   const auto as_rows = [](const Tensor& x) { return x.transpose(1, 2).contiguous(); };
   for (const DType dtype : kFloatingDTypes)
     for (const int64_t n : {1, 2, 5, 16, 17, 64, 65, 200, 513, 1024, 1025, 2500})
-      for (const int64_t width : {2, 7, 16, 37}) {
+      for (const int64_t width : {2, 7, 16, 37, 1024}) {
+        if (width == 1024 && n != 17 && n != 1025) continue;
         const Tensor x = sample({3, n, width}, dtype, 17), grad = sample({3, n, width}, dtype, 18);
         x[0][n / 2].slice(0, 0, 2).copy_(tensor_of({2}, dtype, {kNaN, kInf}));
         x[1][n - 1].fill_(-0.0), x[2].select(1, 1).fill_(-kInf);

@@ -45,14 +45,11 @@ HWY_INLINE V fold_vectors(D, V a, V b) {
 template <Fold kFold, class C>
 inline constexpr bool kScalar = std::is_integral_v<C>&& kFold == Fold::prod;
 
-template <class C>
-inline constexpr int64_t kFoldLanes = 256 / sizeof(C);
-
-/// The fold of load(d, i) for the n elements of a block of at most 16 * kFoldLanes. load_rest(d, i): with n - i
+/// The fold of load(d, i) for the n elements of a block of at most kSumBlock. load_rest(d, i): with n - i
 /// elements left, fewer than a vector, and the identity in the other lanes.
 template <Fold kFold, class C, class Load, class LoadRest>
 HWY_INLINE C fold_block(int64_t n, Load load, LoadRest load_rest) {
-  constexpr int64_t kLanes = kFoldLanes<C>;
+  constexpr int64_t kLanes = kSumLanes<C>;
   const hn::ScalableTag<C> d;
   constexpr int kN = hn::MaxLanes(d), kVectors = kLanes / kN;
   hn::Vec<decltype(d)> acc[kVectors];
@@ -85,9 +82,9 @@ HWY_INLINE hn::Vec<D> map_vector(D d, hn::Vec<D> v) {
 template <Fold kFold, Map kMap, class S>
 auto row_from(const S* x, int64_t n) -> Total<Accumulate<S>> {
   using C = Accumulate<S>;
-  constexpr int64_t kBlock = 16 * kFoldLanes<C>, kShort = 16;
+  constexpr int64_t kBlock = kSumBlock<C>;
   Total<C> total = fold_identity<Total<C>>(kFold);
-  if (kScalar<kFold, C> || n <= kShort) {
+  if (kScalar<kFold, C> || n <= kFoldedSingly) {
     for (int64_t i = 0; i < n; ++i)
       total = fold_one<kFold, Total<C>>(total, formula::mapped(kMap, static_cast<C>(x[i])));
     return total;
@@ -153,11 +150,10 @@ FoldFrom find_fold_from(Fold fold, Map map, DType dtype) {
 template <class S>
 double dot(const void* a, const void* b, int64_t n) {
   using C = Accumulate<S>;
-  constexpr int64_t kShort = 16;
   const S *x = static_cast<const S*>(a), *y = static_cast<const S*>(b);
   double total = 0;
   for (; n > 0; x += kDotRun<C>, y += kDotRun<C>, n -= kDotRun<C>) {
-    if (n <= kShort) {
+    if (n <= kFoldedSingly) {
       double rest = 0;
       for (int64_t i = 0; i < n; ++i) rest += static_cast<double>(x[i]) * static_cast<double>(y[i]);
       return total + rest;

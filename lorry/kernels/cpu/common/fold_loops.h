@@ -34,6 +34,9 @@ struct FoldFrom {
 /// Null where there is no such loop.
 FoldFrom fold_from(Fold fold, Map map, DType dtype);
 
+/// FoldLoops::row folds rows of up to so many elements one by one, in the type of the total.
+inline constexpr int64_t kFoldedSingly = 16;
+
 /// A multiple of the elements that the loops over rows add up in the compute type.
 inline constexpr int64_t kFoldBlock = 1024;
 

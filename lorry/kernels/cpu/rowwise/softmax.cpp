@@ -26,10 +26,11 @@ struct SoftmaxRows {
   /// Writes rows of n elements. `space` has room for them; it is `out` if S is the compute type.
   void (*forward)(S* out, C* space, const C* x, int64_t rows, int64_t n, bool log);
   void (*backward)(S* grad_x, const C* grad, const C* out, int64_t n, bool log);
-  /// The same for `width` columns of n elements that lie `step` apart.
-  void (*forward_columns)(S* out, const S* x, int64_t n, int64_t step, int64_t width, bool log);
-  void (*backward_columns)(S* grad_x, const S* grad, const S* out, int64_t n, int64_t step, int64_t width, bool log);
-  int64_t lanes;  ///< columns are computed so many at a time
+  /// The same for `width` columns of n elements that lie `step` apart, `columns` at a time: those of a vector, or of a
+  /// cache line, so that it is read once.
+  void (*forward_columns[2])(S* out, const S* x, int64_t n, int64_t step, int64_t width, bool log);
+  void (*backward_columns[2])(S* grad_x, const S* grad, const S* out, int64_t n, int64_t step, int64_t width, bool log);
+  int64_t columns[2];
 };
 struct SoftmaxTable {
   SoftmaxRows<float> f32;
@@ -133,21 +134,35 @@ void softmax_backward_row(S* grad_x, const Accumulate<S>* grad, const Accumulate
   }
 }
 
-/// Neighbouring columns in memory, one in each lane: as many as a vector has, or the `left` last ones.
-template <class S>
+/// Neighbouring columns in memory, one in each lane of kVectors vectors, or the `left` last ones.
+template <class S, int kVectors>
 class Columns {
  public:
   using C = Accumulate<S>;
   using D = hn::ScalableTag<C>;
   using V = hn::Vec<D>;
-  static constexpr int64_t kN = hn::MaxLanes(D());
+  static constexpr int64_t kN = hn::MaxLanes(D()), kWidth = kVectors * kN;
 
   Columns(S* x, int64_t step, int64_t left) : x_(x), step_(step), left_(left) {}
-  HWY_INLINE V load(D d, int64_t i) const {
-    return left_ >= kN ? load_as(d, x_ + i * step_) : load_first_as(d, x_ + i * step_, left_, C(0));
+  HWY_INLINE V load(D d, int64_t i, int64_t v) const {
+    const int64_t left = left_ - v * kN;
+    const S* const from = x_ + i * step_ + v * kN;
+    return left >= kN ? load_as(d, from) : left > 0 ? load_first_as(d, from, left, C(0)) : hn::Zero(d);
   }
-  HWY_INLINE void store(D d, V v, int64_t i) const {
-    left_ >= kN ? store_as(d, v, x_ + i * step_) : store_first_as(d, v, left_, x_ + i * step_);
+  HWY_INLINE void store(D d, V value, int64_t i, int64_t v) const {
+    const int64_t left = left_ - v * kN;
+    S* const to = x_ + i * step_ + v * kN;
+    if (left >= kN)
+      store_as(d, value, to);
+    else if (left > 0)
+      store_first_as(d, value, left, to);
+  }
+  /// Calls f(i, v) for all vectors of n rows.
+  template <class F>
+  static HWY_INLINE void each(int64_t n, F f) {
+    for (int64_t i = 0; i < n; ++i)
+#pragma GCC unroll 8
+      for (int64_t v = 0; v < kVectors; ++v) f(i, v);
   }
 
  private:
@@ -155,86 +170,107 @@ class Columns {
   const int64_t step_, left_;
 };
 
-/// space: for the exponentials; may be `out`.
-template <class S, class C>
-void softmax_of_columns(const Columns<S>& out, const Columns<C>& space, const Columns<S>& x, int64_t n, bool log) {
-  const hn::ScalableTag<C> d;
-  const auto infinite = hn::Set(d, std::numeric_limits<C>::infinity());
-  auto max = hn::Neg(infinite);
-  for (int64_t i = 0; i < n; ++i) {
-    const auto v = x.load(d, i);
-    max = hn::IfThenElse(hn::Or(hn::Gt(v, max), hn::Not(hn::Eq(v, v))), v, max);
-  }
-  const auto term = [&](int64_t i) HWY_ATTR {
-    const auto exponential = exp_of_not_positive(d, hn::Sub(x.load(d, i), max));
-    if (!log) space.store(d, exponential, i);
-    return exponential;
-  };
-  // A quotient of f64 that is then rounded to f32 is that of f32, if both operands are.
-  const auto rest = log                 ? sum_columns(d, n, term, [](double total) { return std::log(total); })
-                    : n <= kSumBlock<C> ? hn::Div(hn::Set(d, C(1)), sum_column_block(d, 0, n, term))
-                                        : sum_columns(d, n, term, [](double total) { return 1 / total; });
-  const auto nan = hn::Set(d, std::numeric_limits<C>::quiet_NaN());
-  const auto finite = hn::Lt(hn::Abs(max), infinite);
-  for (int64_t i = 0; i < n; ++i) {
-    const auto v = log ? hn::Sub(hn::Sub(x.load(d, i), max), rest) : hn::Mul(space.load(d, i), rest);
-    out.store(d, hn::IfThenElse(finite, v, nan), i);
-  }
-}
+// kCopied: columns are copied to memory that has them side by side. Where lines lie a power of two apart, they compete
+// for few places in the caches; and 16-bit elements are computed in f32.
 
-template <class S>
+template <class S, int kVectors, bool kCopied>
 void softmax_columns(S* out, const S* x, int64_t n, int64_t step, int64_t width, bool log) {
   using C = Accumulate<S>;
-  constexpr int64_t kN = Columns<S>::kN;
-  C* const space = kNarrowType<S> ? scratch<C>(Scratch::rows, n * kN) : nullptr;
-  for (int64_t c = 0; c < width; c += kN) {
-    const Columns<S> to(out + c, step, width - c), from(const_cast<S*>(x) + c, step, width - c);
-    if constexpr (kNarrowType<S>)
-      softmax_of_columns(to, Columns<C>(space, kN, kN), from, n, log);
-    else
-      softmax_of_columns(to, to, from, n, log);
+  using Of = Columns<S, kVectors>;
+  const hn::ScalableTag<C> d;
+  C* const space = kCopied ? scratch<C>(Scratch::rows, n * Of::kWidth) : nullptr;
+  const auto at = [&](int64_t i, int64_t v) { return space + (i * kVectors + v) * Of::kN; };
+  const auto infinite = hn::Set(d, std::numeric_limits<C>::infinity());
+  const auto nan = hn::Set(d, std::numeric_limits<C>::quiet_NaN());
+  for (int64_t c = 0; c < width; c += Of::kWidth) {
+    const Of from(const_cast<S*>(x) + c, step, width - c), to(out + c, step, width - c);
+    const auto element = [&](int64_t i, int64_t v)
+                             HWY_ATTR { return kCopied ? hn::Load(d, at(i, v)) : from.load(d, i, v); };
+    typename Of::V max[kVectors], rest[kVectors];
+    for (auto& m : max) m = hn::Neg(infinite);
+    Of::each(n, [&](int64_t i, int64_t v) HWY_ATTR {
+      const auto value = from.load(d, i, v);
+      if (kCopied) hn::Store(value, d, at(i, v));
+      max[v] = hn::IfThenElse(hn::Or(hn::Gt(value, max[v]), hn::Not(hn::Eq(value, value))), value, max[v]);
+    });
+    for (int64_t v = 0; v < kVectors; ++v) {
+      const auto term = [&](int64_t i) HWY_ATTR {
+        const auto exponential = exp_of_not_positive(d, hn::Sub(element(i, v), max[v]));
+        if (!log) kCopied ? hn::Store(exponential, d, at(i, v)) : to.store(d, exponential, i, v);
+        return exponential;
+      };
+      // A quotient of f64 that is then rounded to f32 is that of f32, if both operands are.
+      rest[v] = log                 ? sum_columns(d, n, term, [](double total) { return std::log(total); })
+                : n <= kSumBlock<C> ? hn::Div(hn::Set(d, C(1)), sum_column_block(d, 0, n, term))
+                                    : sum_columns(d, n, term, [](double total) { return 1 / total; });
+    }
+    Of::each(n, [&](int64_t i, int64_t v) HWY_ATTR {
+      const auto value = kCopied || log ? element(i, v) : to.load(d, i, v);
+      const auto result = log ? hn::Sub(hn::Sub(value, max[v]), rest[v]) : hn::Mul(value, rest[v]);
+      to.store(d, hn::IfThenElse(hn::Lt(hn::Abs(max[v]), infinite), result, nan), i, v);
+    });
   }
 }
 
-/// The sums of columns of n elements, as fold_loops has those of rows: up to 16 elements are added in f64.
-template <class S>
-HWY_INLINE auto fold_columns(const Columns<S>& x, int64_t n) {
-  using C = Accumulate<S>;
+/// The sums of columns of n elements, as FoldLoops::row has those of rows. load(i): their element i.
+template <class C, class F>
+HWY_INLINE auto fold_columns(int64_t n, F load) {
   const hn::ScalableTag<C> d;
-  constexpr int64_t kN = Columns<S>::kN;
-  const auto term = [&](int64_t i) HWY_ATTR { return x.load(d, i); };
-  if (n > 16) return sum_columns(d, n, term, [](double total) { return total; });
+  constexpr int64_t kN = hn::MaxLanes(d);
+  if (n > kFoldedSingly) return sum_columns(d, n, load, [](double total) { return total; });
   double totals[kN] = {};
   HWY_ALIGN C lanes[kN];
   for (int64_t i = 0; i < n; ++i) {
-    hn::Store(term(i), d, lanes);
+    hn::Store(load(i), d, lanes);
     for (int64_t c = 0; c < kN; ++c) totals[c] += static_cast<double>(lanes[c]);
   }
   std::copy(totals, totals + kN, lanes);
   return hn::Load(d, lanes);
 }
 
-template <class S>
+template <class S, int kVectors, bool kCopied>
 void softmax_backward_columns(S* grad_x, const S* grad, const S* out, int64_t n, int64_t step, int64_t width,
                               bool log) {
-  const hn::ScalableTag<Accumulate<S>> d;
-  for (int64_t c = 0; c < width; c += Columns<S>::kN) {
+  using C = Accumulate<S>;
+  using Of = Columns<S, kVectors>;
+  const hn::ScalableTag<C> d;
+  C* const space = kCopied ? scratch<C>(Scratch::rows, 2 * n * Of::kWidth) : nullptr;
+  const auto at = [&](int64_t i, int64_t v) { return space + (i * kVectors + v) * 2 * Of::kN; };  // then that of out
+  for (int64_t c = 0; c < width; c += Of::kWidth) {
     const int64_t left = width - c;
-    const Columns<S> g(const_cast<S*>(grad) + c, step, left), y(const_cast<S*>(out) + c, step, left),
+    const Of g(const_cast<S*>(grad) + c, step, left), y(const_cast<S*>(out) + c, step, left),
         to(grad_x + c, step, left);
-    const auto product = [&](int64_t i) HWY_ATTR { return hn::Mul(g.load(d, i), y.load(d, i)); };
-    const auto total = log ? fold_columns(g, n) : sum_columns(d, n, product, [](double sum) { return sum; });
-    for (int64_t i = 0; i < n; ++i) {
-      const auto v = g.load(d, i), p = y.load(d, i);
-      to.store(d, log ? log_softmax_gradient(d, v, p, total) : hn::Mul(p, hn::Sub(v, total)), i);
+    if constexpr (kCopied)
+      Of::each(n, [&](int64_t i, int64_t v) HWY_ATTR {
+        hn::Store(g.load(d, i, v), d, at(i, v));
+        hn::Store(y.load(d, i, v), d, at(i, v) + Of::kN);
+      });
+    const auto of_grad = [&](int64_t i, int64_t v)
+                             HWY_ATTR { return kCopied ? hn::Load(d, at(i, v)) : g.load(d, i, v); };
+    const auto of_out = [&](int64_t i, int64_t v)
+                            HWY_ATTR { return kCopied ? hn::Load(d, at(i, v) + Of::kN) : y.load(d, i, v); };
+    typename Of::V total[kVectors];
+    for (int64_t v = 0; v < kVectors; ++v) {
+      const auto product = [&](int64_t i) HWY_ATTR { return hn::Mul(of_grad(i, v), of_out(i, v)); };
+      total[v] = log ? fold_columns<C>(n, [&](int64_t i) HWY_ATTR { return of_grad(i, v); })
+                     : sum_columns(d, n, product, [](double sum) { return sum; });
     }
+    Of::each(n, [&](int64_t i, int64_t v) HWY_ATTR {
+      const auto value = of_grad(i, v), p = of_out(i, v);
+      to.store(d, log ? log_softmax_gradient(d, value, p, total[v]) : hn::Mul(p, hn::Sub(value, total[v])), i, v);
+    });
   }
 }
 
 template <class S>
 constexpr SoftmaxRows<S> softmax_of() {
-  return {softmax_rows<S>, softmax_backward_row<S>, softmax_columns<S>, softmax_backward_columns<S>,
-          hn::MaxLanes(hn::ScalableTag<Accumulate<S>>())};
+  constexpr int64_t kLanes = hn::MaxLanes(hn::ScalableTag<Accumulate<S>>()), kLine = 64 / sizeof(S);
+  constexpr int kVectors = std::max<int64_t>(1, kLine / kLanes);
+  return {softmax_rows<S>,
+          softmax_backward_row<S>,
+          {softmax_columns<S, 1, kNarrowType<S>>, softmax_columns<S, kVectors, true>},
+          {softmax_backward_columns<S, 1, false>, softmax_backward_columns<S, kVectors, true>},
+          {kLanes, kLanes * kVectors}};
 }
 
 const SoftmaxTable* softmax_table() {
@@ -265,6 +301,8 @@ const SoftmaxRows<S>& softmax_loops() {
 
 /// A vector of longer columns would not stay in the second-level cache. The operators transpose them.
 constexpr int64_t kLongestColumn = 1 << 15;
+/// The same for softmax of so few columns that most lanes would have none.
+constexpr int64_t kFewestColumns = 16;
 
 /// Where x, contiguous, has its lines along `dim`: `outer` groups of `inner` lines of n elements.
 struct Lines {
@@ -276,6 +314,12 @@ struct Lines {
     for (int d = static_cast<int>(dim) + 1; d < x.layout.rank; ++d) inner *= x.size(d);
     outer = x.numel() / n / inner;
   }
+
+  /// Whether the elements of a line compete for few places in the caches.
+  bool compete(int64_t element_bytes) const {
+    constexpr int64_t kApart = 2048, kFew = 16;
+    return inner * element_bytes % kApart == 0 && n > kFew;
+  }
 };
 
 /// Calls f(begin, end) for ranges of rows.
@@ -284,10 +328,11 @@ void each_range(const Lines& x, F f) {
   lorry::cpu::parallel_for(x.outer, row_grain(x.n), f);
 }
 
-/// Calls f(at, width) for strips of columns, of which the first begins at element `at`.
+/// Calls f(at, width) for strips of columns, a multiple of `least` unless they are the last ones. The first of a strip
+/// begins at element `at`.
 template <class F>
-void each_strip(const Lines& x, int64_t lanes, F f) {
-  const int64_t width = std::max<int64_t>(1, 4096 / (x.n * lanes)) * lanes, strips = (x.inner + width - 1) / width;
+void each_strip(const Lines& x, int64_t least, F f) {
+  const int64_t width = std::max<int64_t>(1, 4096 / (x.n * least)) * least, strips = (x.inner + width - 1) / width;
   lorry::cpu::parallel_for(x.outer * strips, row_grain(x.n * width), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t column = i % strips * width;
@@ -302,9 +347,12 @@ void softmax(const Array& out, const Array& x, int64_t dim, bool log, const Stre
   visit_floating(x.dtype, [&]<class S>(Type<S>) {
     using C = Accumulate<S>;
     const SoftmaxRows<S>& loops = softmax_loops<S>();
+    // 16-bit elements are computed a line at a time, where every thread still gets some.
+    const bool wide = kNarrowType<S> ? lines.outer * lines.inner >= 4 * loops.columns[1] * lorry::cpu::threads()
+                                     : lines.compete(sizeof(S));
     if (lines.inner > 1)
-      return each_strip(lines, loops.lanes, [&](int64_t at, int64_t width) {
-        loops.forward_columns(out.as<S>() + at, x.as<S>() + at, n, lines.inner, width, log);
+      return each_strip(lines, loops.columns[wide], [&](int64_t at, int64_t width) {
+        loops.forward_columns[wide](out.as<S>() + at, x.as<S>() + at, n, lines.inner, width, log);
       });
     each_range(lines, [&](int64_t begin, int64_t end) {
       const int64_t most = rows_at_once(n);
@@ -324,9 +372,11 @@ void softmax_backward(const Array& grad_x, const Array& grad, const Array& out, 
   visit_floating(grad.dtype, [&]<class S>(Type<S>) {
     using C = Accumulate<S>;
     const SoftmaxRows<S>& loops = softmax_loops<S>();
+    const bool compete = lines.compete(sizeof(S));
     if (lines.inner > 1)
-      return each_strip(lines, loops.lanes, [&](int64_t at, int64_t width) {
-        loops.backward_columns(grad_x.as<S>() + at, grad.as<S>() + at, out.as<S>() + at, n, lines.inner, width, log);
+      return each_strip(lines, loops.columns[compete], [&](int64_t at, int64_t width) {
+        loops.backward_columns[compete](grad_x.as<S>() + at, grad.as<S>() + at, out.as<S>() + at, n, lines.inner, width,
+                                        log);
       });
     each_range(lines, [&](int64_t begin, int64_t end) {
       RowReader<C> g(grad, n), y(out, n);
@@ -338,7 +388,7 @@ void softmax_backward(const Array& grad_x, const Array& grad, const Array& out, 
 }  // namespace
 
 const SoftmaxKernels& softmax_kernels() {
-  static constexpr SoftmaxKernels kKernels{softmax, softmax_backward, kLongestColumn};
+  static constexpr SoftmaxKernels kKernels{softmax, softmax_backward, kLongestColumn, kFewestColumns};
   return kKernels;
 }
 

@@ -20,14 +20,14 @@ void forward(const AttentionArgs& args, Stream stream) {
 #ifdef LORRY_WITH_CUDNN
   if (suits_cudnn(args) && cudnn_attention(args, nullptr, stream)) return;
 #endif
-  if (!tensor_attention_forward(args, stream)) fma_attention_forward(args, stream);
+  builtin_attention_forward(args, stream);
 }
 
 void backward(const AttentionArgs& args, const AttentionGrads& grads, Stream stream) {
 #ifdef LORRY_WITH_CUDNN
   if (suits_cudnn(args, &grads) && cudnn_attention(args, &grads, stream)) return;
 #endif
-  if (!tensor_attention_backward(args, grads, stream)) fma_attention_backward(args, grads, stream);
+  builtin_attention_backward(args, grads, stream);
 }
 
 }  // namespace

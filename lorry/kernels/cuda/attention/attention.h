@@ -4,13 +4,9 @@
 
 namespace lorry::kernels::cuda {
 
-/// Lorry's own kernels. Those without tensor cores support every case of the contract.
-void fma_attention_forward(const AttentionArgs& args, Stream stream);
-void fma_attention_backward(const AttentionArgs& args, const AttentionGrads& grads, Stream stream);
-/// Returns false, having done nothing, for f64, masks, dropout, before compute capability 8.0, and forward for f32 over
-/// few keys.
-bool tensor_attention_forward(const AttentionArgs& args, Stream stream);
-bool tensor_attention_backward(const AttentionArgs& args, const AttentionGrads& grads, Stream stream);
+/// Lorry's own kernels, which support every case of the contract.
+void builtin_attention_forward(const AttentionArgs& args, Stream stream);
+void builtin_attention_backward(const AttentionArgs& args, const AttentionGrads& grads, Stream stream);
 
 /// Whether cuDNN's fused attention is used for the call (null grads: forward): f16 or bf16, no mask, no dropout, one
 /// head size of at most 128, addresses and strides of multiples of 16 bytes, and lengths that are multiples of 64. A

@@ -8,9 +8,6 @@
 
 namespace lorry::kernels::cuda {
 
-/// The dynamic shared memory of a block that has a multiprocessor to itself. The rest is for the kernel's variables.
-inline int64_t most_shared(const lorry::cuda::Properties& gpu) { return gpu.shared_bytes_per_block - 2048; }
-
 /// Allows a kernel up to `bytes` of dynamic shared memory, once per kernel and device. All callers must pass the same
 /// value.
 template <auto kKernel>

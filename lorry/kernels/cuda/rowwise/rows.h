@@ -92,6 +92,9 @@ inline bool is_cut(const Array& x, int64_t n) {
          (x.layout.rank == 2 && x.stride(0) * size_of(x.dtype) % 16 != 0 && x.size(0) > 1);
 }
 
+/// The dynamic shared memory of a block that has a multiprocessor to itself. The rest is for the kernel's variables.
+inline int64_t most_shared(const lorry::cuda::Properties& gpu) { return gpu.shared_bytes_per_block - 2048; }
+
 #endif  // __CUDACC_RTC__
 
 #ifdef __CUDACC__

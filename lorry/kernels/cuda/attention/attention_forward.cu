@@ -1,10 +1,10 @@
-// Attention's forward pass without tensor cores. A block processes 64 queries (32 for f64) and runs over the keys with
-// a running maximum and sum (Dao et al. 2022). It reads q once, and k and v once per block of queries, mostly from the
-// second-level cache; it writes out and logsumexp.
+// Attention's forward pass. A block processes 64 queries (32 for f64) and runs over the keys with a running maximum and
+// sum (Dao et al. 2022). It reads q once, and k and v once per block of queries, mostly from the second-level cache; it
+// writes out and logsumexp.
 
 #include "lorry/device/cuda/launch.h"
 #include "lorry/kernels/cuda/attention/attention.h"
-#include "lorry/kernels/cuda/attention/fma_tile.h"
+#include "lorry/kernels/cuda/attention/attention_tile.h"
 
 namespace lorry::kernels::cuda {
 namespace {
@@ -14,10 +14,10 @@ namespace {
 /// multiprocessor runs one block.
 // Long: the tiles of a block stay in registers and shared memory over all keys.
 template <class T, int kColumnTiles, bool kAhead>
-__global__ void __launch_bounds__(FmaTile<T>::kThreads, kAhead ? 1 : FmaTile<T>::kBlocks)
+__global__ void __launch_bounds__(AttentionTile<T>::kThreads, kAhead ? 1 : AttentionTile<T>::kBlocks)
     forward_kernel(AttentionProblem p) {
   lorry::cuda::begin_programmatic();
-  using Tile = FmaTile<T>;
+  using Tile = AttentionTile<T>;
   using C = typename Tile::C;
   constexpr int kSide = Tile::kSide;
   constexpr C kNone = -std::numeric_limits<C>::infinity();
@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(FmaTile<T>::kThreads, kAhead ? 1 : FmaTile<T>:
 
 template <class T>
 void forward_as(const AttentionArgs& args, Stream stream) {
-  using Tile = FmaTile<T>;
+  using Tile = AttentionTile<T>;
   const AttentionProblem p(args);
   const int64_t tiles = (p.t + Tile::kSide - 1) / Tile::kSide, blocks = p.batches * p.heads * tiles;
   if (blocks == 0) return;
@@ -134,7 +134,7 @@ void forward_as(const AttentionArgs& args, Stream stream) {
 
 }  // namespace
 
-void fma_attention_forward(const AttentionArgs& args, Stream stream) {
+void builtin_attention_forward(const AttentionArgs& args, Stream stream) {
   visit_floating(args.q.dtype, [&]<class T>(Type<T>) { forward_as<T>(args, stream); });
 }
 
