@@ -9,15 +9,16 @@ namespace lorry::kernels {
 
 // ---- softmax --------------------------------------------------------------------------------------------------------
 
-// softmax and log_softmax over a dimension of contiguous arrays of one floating dtype and shape, and their gradients.
+// softmax and log_softmax over a dimension of contiguous arrays of one floating dtype and shape, and their
+// gradients.
 
 struct SoftmaxKernels {
   void (*softmax)(const Array& out, const Array& x, int64_t dim, bool log, const Stream&) = nullptr;
   /// grad_x from the gradient of the output and the output itself.
   void (*softmax_backward)(const Array& grad_x, const Array& grad, const Array& out, int64_t dim, bool log,
                            const Stream&) = nullptr;
-  /// The most elements that may be reduced over where they do not lie side by side. 0: only the last dimension is taken,
-  /// or one after which all have size 1.
+  /// The most elements that may be reduced over where they do not lie side by side. 0: only the last dimension is
+  /// taken, or one after which all have size 1.
   int64_t longest_column = 0;
   int64_t fewest_columns = 0;  ///< the fewest lines side by side that softmax takes then
 };
