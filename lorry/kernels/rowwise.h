@@ -9,8 +9,8 @@ namespace lorry::kernels {
 
 // ---- softmax --------------------------------------------------------------------------------------------------------
 
-// softmax and log_softmax over a dimension of contiguous arrays of one floating dtype and shape, and their
-// gradients.
+// softmax and log_softmax over a dimension, and their gradients. Arrays are contiguous, of one floating dtype and
+// shape.
 
 struct SoftmaxKernels {
   void (*softmax)(const Array& out, const Array& x, int64_t dim, bool log, const Stream&) = nullptr;

@@ -28,6 +28,10 @@ Tensor without_repeats(const Tensor& x);
 inline Tensor contiguous_or_none(const Tensor& x) { return x.defined() ? x.contiguous() : x; }
 /// A temporary that nothing else refers to, with the sizes that its caller returns. The result is no view.
 Tensor reshape_result(const Tensor& temporary, const Dims& sizes);
+/// x with `dim` in the place of the last dimension, contiguous: lines as kernels read them.
+Tensor contiguous_lines(const Tensor& x, int64_t dim);
+/// The inverse, contiguous, for a result of such kernels. It is no view.
+Tensor from_lines(const Tensor& x, int64_t dim);
 /// Zeros of `sizes` (row-major) with `source` added through a view of them: what a view is to reading. Elements that
 /// the view repeats receive the sum, in row-major order of the view.
 Tensor embed(const Tensor& source, const Dims& sizes, const View& view);

@@ -8,26 +8,20 @@
 namespace lorry {
 namespace {
 
-/// Whether the kernel takes x along `dim` as it is. Otherwise it is given the transposed tensor.
-bool takes(const Tensor& x, int64_t dim, bool forward) {
+/// The contiguous result of kernel(out, inputs..., dim), which is contiguous like each input. fewest: the lines side by
+/// side from which on the kernel takes a dimension that is not the last; otherwise it is given the transposed tensors.
+template <class Kernel, class... Inputs>
+Tensor along(int64_t dim, int64_t fewest, Kernel kernel, const Tensor& x, const Inputs&... others) {
   int64_t inner = 1;
   for (int64_t d = dim + 1; d < x.dim(); ++d) inner *= x.size(d);
-  const auto& kernels = *backend(x).softmax;
-  return inner <= 1 || (x.size(dim) <= kernels.longest_column && (!forward || inner >= kernels.fewest_columns));
-}
-
-/// The contiguous result of kernel(out, inputs..., dim), which is contiguous like each input.
-template <class Kernel, class... Inputs>
-Tensor along(int64_t dim, Kernel kernel, const Tensor& x, const Inputs&... others) {
-  if (takes(x, dim, sizeof...(others) == 0)) {
+  if (inner <= 1 || (inner >= fewest && x.size(dim) <= backend(x).softmax->longest_column)) {
     const Tensor out = empty(x.sizes(), x.options());
     kernel(out, x.contiguous(), others.contiguous()..., dim);
     return out;
   }
-  const auto rows = [dim](const Tensor& t) { return t.transpose(dim, -1).contiguous(); };
-  const Tensor from = rows(x), out = empty(from.sizes(), x.options());
-  kernel(out, from, rows(others)..., x.dim() - 1);
-  return door::owning(out.transpose(dim, -1).contiguous());
+  const Tensor from = contiguous_lines(x, dim), out = empty(from.sizes(), x.options());
+  kernel(out, from, contiguous_lines(others, dim)..., x.dim() - 1);
+  return from_lines(out, dim);
 }
 
 Tensor forward(Op op, const Tensor& input, int64_t dim, std::optional<DType> dtype, bool log) {
@@ -40,7 +34,7 @@ Tensor forward(Op op, const Tensor& input, int64_t dim, std::optional<DType> dty
       op, {&x},
       [&] {
         return along(
-            dim,
+            dim, backend(x).softmax->fewest_columns,
             [&](const Tensor& out, const Tensor& from, int64_t d) {
               backend(x).softmax->softmax(array(out), array(from), d, log, current_stream(x.device()));
             },
@@ -55,7 +49,7 @@ Tensor backward(Op op, const Tensor& grad, const Tensor& out, int64_t dim, bool 
       op, {&grad, &out},
       [&] {
         return along(
-            dim,
+            dim, 0,
             [&](const Tensor& grad_x, const Tensor& g, const Tensor& y, int64_t d) {
               backend(grad).softmax->softmax_backward(array(grad_x), array(g), array(y), d, log,
                                                       current_stream(grad.device()));

@@ -6,18 +6,19 @@
 #include "lorry/ops/creation.h"
 #include "lorry/ops/dispatch/door.h"
 #include "lorry/ops/dispatch/out.h"
+#include "lorry/ops/internal.h"
 #include "lorry/ops/reduce.h"
 
 namespace lorry {
-namespace {
 
-/// Lines along the last dimension, side by side, as the kernels read them.
-Tensor lines(const Tensor& x, int64_t dim) {
+Tensor contiguous_lines(const Tensor& x, int64_t dim) {
   return (x.dim() < 2 || dim == x.dim() - 1 ? x : x.transpose(dim, -1)).contiguous();
 }
 Tensor from_lines(const Tensor& x, int64_t dim) {
   return x.dim() < 2 || dim == x.dim() - 1 ? x : door::owning(x.transpose(dim, -1).contiguous());
 }
+
+namespace {
 
 /// The dimension along which to sort; positions within a line are counted in 32 bits.
 int64_t line_dim(const Tensor& x, int64_t dim) {
@@ -38,7 +39,7 @@ std::tuple<Tensor, Tensor> sort(const Tensor& x, int64_t dim, bool descending, b
   auto [values, indices] = door::call(
       Op::sort, {&x},
       [&] {
-        const Tensor from = lines(x, dim);
+        const Tensor from = contiguous_lines(x, dim);
         const Tensor sorted = empty(from.sizes(), from.options()), order = empty(from.sizes(), {kI64, x.device()});
         backend(x).sort->sort(array(sorted), array(order), array(from), descending, current_stream(x.device()));
         return std::array<Tensor, 2>{from_lines(sorted, dim), from_lines(order, dim)};
@@ -60,7 +61,7 @@ std::tuple<Tensor, Tensor> topk(const Tensor& x, int64_t k, int64_t dim, bool la
   auto [values, indices] = door::call(
       Op::topk, {&x},
       [&] {
-        const Tensor from = lines(x, dim);
+        const Tensor from = contiguous_lines(x, dim);
         Dims sizes = from.sizes();
         if (x.dim() > 0) sizes.back() = k;
         const Tensor chosen = empty(sizes, from.options()), order = empty(sizes, {kI64, x.device()});

@@ -45,8 +45,8 @@ HWY_INLINE V fold_vectors(D, V a, V b) {
 template <Fold kFold, class C>
 inline constexpr bool kScalar = std::is_integral_v<C>&& kFold == Fold::prod;
 
-/// The fold of load(d, i) for the n elements of a block of at most kSumBlock. load_rest(d, i): with n - i
-/// elements left, fewer than a vector, and the identity in the other lanes.
+/// The fold of load(d, i) for the n elements of a block of at most kSumBlock. load_rest(d, i): with n - i elements
+/// left, fewer than a vector, and the identity in the other lanes.
 template <Fold kFold, class C, class Load, class LoadRest>
 HWY_INLINE C fold_block(int64_t n, Load load, LoadRest load_rest) {
   constexpr int64_t kLanes = kSumLanes<C>;

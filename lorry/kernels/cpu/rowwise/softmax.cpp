@@ -26,8 +26,8 @@ struct SoftmaxRows {
   /// Writes rows of n elements. `space` has room for them; it is `out` if S is the compute type.
   void (*forward)(S* out, C* space, const C* x, int64_t rows, int64_t n, bool log);
   void (*backward)(S* grad_x, const C* grad, const C* out, int64_t n, bool log);
-  /// The same for `width` columns of n elements that lie `step` apart, `columns` at a time: those of a vector, or of a
-  /// cache line, so that it is read once.
+  /// The same for `width` columns of n elements that lie `step` apart, `columns` at a time: [0] those of a vector;
+  /// [1] those of a cache line, so that it is read once, from a copy.
   void (*forward_columns[2])(S* out, const S* x, int64_t n, int64_t step, int64_t width, bool log);
   void (*backward_columns[2])(S* grad_x, const S* grad, const S* out, int64_t n, int64_t step, int64_t width, bool log);
   int64_t columns[2];
@@ -322,12 +322,6 @@ struct Lines {
   }
 };
 
-/// Calls f(begin, end) for ranges of rows.
-template <class F>
-void each_range(const Lines& x, F f) {
-  lorry::cpu::parallel_for(x.outer, row_grain(x.n), f);
-}
-
 /// Calls f(at, width) for strips of columns, a multiple of `least` unless they are the last ones. The first of a strip
 /// begins at element `at`.
 template <class F>
@@ -354,7 +348,7 @@ void softmax(const Array& out, const Array& x, int64_t dim, bool log, const Stre
       return each_strip(lines, loops.columns[wide], [&](int64_t at, int64_t width) {
         loops.forward_columns[wide](out.as<S>() + at, x.as<S>() + at, n, lines.inner, width, log);
       });
-    each_range(lines, [&](int64_t begin, int64_t end) {
+    lorry::cpu::parallel_for(lines.outer, row_grain(n), [&](int64_t begin, int64_t end) {
       const int64_t most = rows_at_once(n);
       RowReader<C> in(x, n, n, most);
       RowWriter<C> space(out, n, n, most);
@@ -378,7 +372,7 @@ void softmax_backward(const Array& grad_x, const Array& grad, const Array& out, 
         loops.backward_columns[compete](grad_x.as<S>() + at, grad.as<S>() + at, out.as<S>() + at, n, lines.inner, width,
                                         log);
       });
-    each_range(lines, [&](int64_t begin, int64_t end) {
+    lorry::cpu::parallel_for(lines.outer, row_grain(n), [&](int64_t begin, int64_t end) {
       RowReader<C> g(grad, n), y(out, n);
       for (int64_t r = begin; r < end; ++r) loops.backward(grad_x.as<S>() + r * n, g(r), y(r), n, log);
     });
