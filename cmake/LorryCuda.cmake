@@ -37,6 +37,19 @@ else()
   endif()
 endif()
 
+# Instructions of compute capability 9.0 alone (sm_90a): warpgroups' matrix products. Their kernels are compiled where
+# this is one of the capabilities.
+set(LORRY_WITH_WARPGROUPS OFF)
+if(LORRY_WITH_CUDA AND CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 12.0)
+  set(capabilities "${CMAKE_CUDA_ARCHITECTURES}")
+  if(capabilities STREQUAL "native")
+    set(capabilities "${CMAKE_CUDA_ARCHITECTURES_NATIVE}")
+  endif()
+  if(capabilities MATCHES "(^|;)(90|all)")
+    set(LORRY_WITH_WARPGROUPS ON)
+  endif()
+endif()
+
 # NCCL's header; the library is opened when the program runs.
 set(LORRY_WITH_NCCL OFF)
 if(LORRY_WITH_CUDA)

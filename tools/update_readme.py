@@ -385,6 +385,17 @@ def operator_speed():
     return "\n".join(lines).rstrip()
 
 
+def attention_speed():
+    """Attention on a GPU, a table."""
+    if (report := report_of("h200_attention.json")) is None:
+        return ""
+    operators = operator_tables.Operators(report)
+    said = (f"On {machine_of(report)}, {version_of(report)}, {report['machine']['rounds']} rounds "
+            "([h200_attention.json](../bench/results/h200_attention.json); batch x heads x length x width):")
+    return "\n".join([textwrap.fill(said, WIDTH), "", *operator_tables.HEAD,
+                      *(operator_tables.row_of(*pair) for pair in operators.pairs)])
+
+
 def operator_counts():
     """One sentence a machine: how many operators are faster than PyTorch, and how many are not."""
     said = []
@@ -413,7 +424,7 @@ def pages():
     return {
         "README.md": {"example": example(), "demo": demo(), "speed": speed(), "operators": operator_counts()},
         "docs/benchmarks.md": {"numbers": numbers(), "steps": optimizer_steps(), "bytes": byte_presets()},
-        "docs/operator-speed.md": {"operators": operator_speed()},
+        "docs/operator-speed.md": {"attention": attention_speed(), "operators": operator_speed()},
         "docs/own-functions.md": {"example": example("own_function")},
         "docs/optimizers.md": {mark: table(make) for mark, make in optim_tables.TABLES.items()
                                if make is not optim_tables.picture_table},

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Measures the cases of `lorry bench operators` in PyTorch, each in turn with Lorry: round by round the two alternate,
-so that what disturbs the machine meets both. Shows the median of the rounds' speed-ups, and the range that half of them
-lie in; a case counts as slower only where all of that range lies below 0.95.
+"""Measures the cases of `lorry bench operators`, or of `lorry bench attention`, in PyTorch, each in turn with Lorry:
+round by round the two alternate, so that what disturbs the machine meets both. Shows the median of the rounds'
+speed-ups, and the range that half of them lie in; a case counts as slower only where all of that range lies below 0.95.
 
-    python bench/peers/operators_torch.py build/release/lorry [--threads 2] [--device cuda] [--filter TEXT]
-        [--rounds 7] [--runs 2] [--json F]
+    python bench/peers/operators_torch.py build/release/lorry [--suite attention] [--threads 2] [--device cuda]
+        [--filter TEXT] [--rounds 7] [--runs 2] [--json F]
 
 With --runs 2 all cases are measured, and then all again: a case is slower if it is in both runs. The report has the
 schema of `lorry bench --json`: two results a case, Lorry's and PyTorch's, or Lorry's alone where PyTorch cannot compute
@@ -361,19 +361,42 @@ def products(cases):
         x, w, b = operand((512, 768)), operand((3072, 768)), operand((3072,))
         return lambda: F.linear(x, w, b)
     cases["linear of 512 x 768 to 3072 f32"] = linear
-    attended = lambda grad: [operand((4, 8, 256, 64)).requires_grad_(grad) for _ in range(3)]
+    add_attention(cases, 4, 8, 256, 64, "f32")
 
-    def attention():
-        q, k, v = attended(False)
-        return lambda: F.scaled_dot_product_attention(q, k, v, is_causal=True)
 
-    def attention_backward():
-        qkv = attended(True)
-        y = F.scaled_dot_product_attention(*qkv, is_causal=True)
-        grad = operand(y.shape)
+def attention(cases):
+    for t, d, batch, heads in ((2048, 64, 2, 8), (2048, 128, 1, 8), (4096, 128, 1, 8)):
+        add_attention(cases, batch, heads, t, d, "f32")
+    for t, d in ((1024, 64), (1000, 64), (1000, 128)):
+        add_attention(cases, 4, 16, t, d, "bf16")
+    for mask in ("bool", "bf16"):
+        add_attention(cases, 4, 16, 1024, 64, "bf16", causal=False, mask=mask)
+    add_attention(cases, 4, 16, 1024, 64, "bf16", dropout=0.1)
+
+
+def add_attention(cases, batch, heads, t, d, dtype, causal=True, mask=None, dropout=0.0):
+    """As many queries as keys; mask: the dtype of one [t, t]."""
+    name = (f"{batch} x {heads} x {t} x {d}" + ", causal" * causal + f", {mask} mask" * bool(mask)
+            + f", dropout {dropout}" * (dropout > 0) + f" {dtype}")
+
+    def attend(qkv, weights):
+        return F.scaled_dot_product_attention(*qkv, attn_mask=weights, dropout_p=dropout, is_causal=causal)
+
+    def inputs(grad):
+        qkv = [operand((batch, heads, t, d), dtype).requires_grad_(grad) for _ in range(3)]
+        return qkv, operand((t, t), mask) if mask else None
+
+    def forward():
+        qkv, weights = inputs(False)
+        return lambda: attend(qkv, weights)
+
+    def backward():
+        qkv, weights = inputs(True)
+        y = attend(qkv, weights)
+        grad = operand(y.shape, dtype)
         return lambda: torch.autograd.grad(y, qkv, grad, retain_graph=True)
-    cases["attention of 4 x 8 x 256 x 64, causal f32"] = attention
-    cases["attention backward of 4 x 8 x 256 x 64, causal f32"] = attention_backward
+    cases["attention of " + name] = forward
+    cases["attention backward of " + name] = backward
 
 
 def training(cases):
@@ -432,11 +455,15 @@ def training(cases):
     cases["training step of nano, 16 x 128 f32"] = nano
 
 
-class Lorry:
-    """`lorry bench operators --rounds`."""
+SUITES = {"operators": (pointwise, reductions, rows, sorting, indexing, copies, products, training),
+          "attention": (attention,)}
 
-    def __init__(self, command, device, threads, wanted):
-        words = [command, "bench", "operators", "--rounds", "--device", device, "--filter", wanted]
+
+class Lorry:
+    """`lorry bench SUITE --rounds`."""
+
+    def __init__(self, command, suite, device, threads, wanted):
+        words = [command, "bench", suite, "--rounds", "--device", device, "--filter", wanted]
         environment = dict(os.environ, OMP_NUM_THREADS=str(threads))
         self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                                         env=environment)
@@ -464,8 +491,8 @@ def spread_of(own, theirs):
 class Measured:
     """A case: the times of all rounds, and the spread of each run."""
 
-    def __init__(self, name, family):
-        self.name, self.family = name, family
+    def __init__(self, suite, name, family):
+        self.suite, self.name, self.family = suite, name, family
         self.own, self.theirs, self.speedups = [], [], []
         self.reply = {}  # to the first round: bytes, dtype, and what bounds the case
 
@@ -499,7 +526,7 @@ class Measured:
         for implementation, times in (("lorry", self.own), (f"pytorch {torch.__version__}", self.theirs)):
             if not times:
                 continue
-            row = {"suite": "operators", "case": self.name, "family": self.family, "implementation": implementation,
+            row = {"suite": self.suite, "case": self.name, "family": self.family, "implementation": implementation,
                    "device": device, "dtype": self.reply["dtype"], "median_us": statistics.median(times),
                    "min_us": min(times), **size}
             if implementation == "lorry":
@@ -521,6 +548,7 @@ def main():
     global DEVICE
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("lorry", help="the command")
+    parser.add_argument("--suite", choices=SUITES, default="operators")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--filter", default="")
@@ -531,15 +559,15 @@ def main():
     DEVICE = a.device
     torch.set_num_threads(a.threads)
     cases = Cases()
-    for add in (pointwise, reductions, rows, sorting, indexing, copies, products, training):
+    for add in SUITES[a.suite]:
         cases.family = add.__name__
         add(cases)
-    lorry = Lorry(a.lorry, a.device, a.threads, a.filter)
+    lorry = Lorry(a.lorry, a.suite, a.device, a.threads, a.filter)
     if missing := set(lorry.names) - set(cases):
         sys.exit(f"operators_torch.py: these cases of Lorry's are not here: {sorted(missing)}")
     if not a.filter and (missing := set(cases) - set(lorry.names)):
         sys.exit(f"operators_torch.py: Lorry does not have these cases: {sorted(missing)}")
-    measured = [Measured(name, cases.families[name]) for name in lorry.names]
+    measured = [Measured(a.suite, name, cases.families[name]) for name in lorry.names]
     info = subprocess.run([a.lorry, "info", "--json", "-"], check=True, capture_output=True, text=True).stdout
     machine = json.loads(info)
     machine = machine.get("machine", machine)

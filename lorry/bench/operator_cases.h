@@ -1,7 +1,7 @@
 #pragma once
 
-// The cases of the suite `operators`. bench/peers/operators_torch.py makes the same calls in PyTorch, by the same
-// names.
+// The cases of the suites `operators` and `attention`. bench/peers/operators_torch.py makes the same calls in PyTorch,
+// by the same names.
 
 #include <functional>
 #include <string>
@@ -41,8 +41,10 @@ void add_indexing_cases(OperatorCases& cases);
 void add_copy_cases(OperatorCases& cases);
 void add_product_cases(OperatorCases& cases);
 void add_training_cases(OperatorCases& cases);
-/// All of them.
+/// All of them: the suite `operators`.
 OperatorCases operator_cases();
+/// The suite `attention`, of a GPU's size: long texts, lengths that are no multiple of 64, masks and dropout.
+OperatorCases attention_cases();
 
 /// 4 M elements in f32 are 16 MB: more than the caches of a core hold.
 inline constexpr int64_t kLarge = 1 << 22;

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <memory>
+#include <optional>
 
 #include "lorry/autograd/engine.h"
 #include "lorry/autograd/grad_mode.h"
@@ -35,11 +36,50 @@ void add_product(OperatorCases& cases, const std::string& name, DType dtype, int
       2 * b * rows * columns * inner);
 }
 
-/// Queries, keys and values of a batch of texts.
-std::array<Tensor, 3> attended(bool with_gradient) {
-  std::array<Tensor, 3> qkv;
-  for (Tensor& x : qkv) x = operand({4, 8, 256, 64}).requires_grad_(with_gradient);
-  return qkv;
+/// Attention of as many queries as keys.
+struct AttentionCase {
+  int64_t b, h, t, d;
+  DType dtype;
+  bool causal = true;
+  std::optional<DType> mask{};  ///< of a mask [t, t]
+  double dropout = 0;
+
+  std::string name() const {
+    return fmt::format("{} x {} x {} x {}{}{}{} {}", b, h, t, d, causal ? ", causal" : "",
+                       mask ? fmt::format(", {} mask", *mask) : "",
+                       dropout > 0 ? fmt::format(", dropout {}", dropout) : "", dtype);
+  }
+  double elements() const { return static_cast<double>(b * h * t * d); }
+  /// Products of queries with keys, and of weights with values. Causal: half of the weights are 0.
+  double flops() const { return (causal ? 2 : 4) * elements() * static_cast<double>(t); }
+};
+
+void add_attention(OperatorCases& cases, const AttentionCase& x) {
+  const auto inputs = [x](bool with_gradient) {
+    std::array<Tensor, 4> of;
+    for (size_t i = 0; i < 3; ++i) of[i] = operand({x.b, x.h, x.t, x.d}, x.dtype).requires_grad_(with_gradient);
+    if (x.mask) of[3] = operand({x.t, x.t}, *x.mask);
+    return of;
+  };
+  const AttentionOptions options{.dropout = x.dropout, .causal = x.causal};
+  const double bytes = x.elements() * static_cast<double>(size_of(x.dtype));
+  add_case(
+      cases, "attention of " + x.name(), x.dtype, 4 * bytes,
+      [=]() -> Call {
+        return [=, of = inputs(false)] {
+          do_not_optimize(scaled_dot_product_attention(of[0], of[1], of[2], of[3], options));
+        };
+      },
+      x.flops());
+  add_case(
+      cases, "attention backward of " + x.name(), x.dtype, 8 * bytes,
+      [=]() -> Call {
+        const auto of = inputs(true);
+        const Tensor y = scaled_dot_product_attention(of[0], of[1], of[2], of[3], options),
+                     grad = operand(y.sizes(), x.dtype);
+        return [=] { do_not_optimize(autograd::grad({y}, {of[0], of[1], of[2]}, {grad}, {.retain_graph = true})[0]); };
+      },
+      2.5 * x.flops());
 }
 
 /// Parameters with gradients.
@@ -106,27 +146,22 @@ void add_product_cases(OperatorCases& cases) {
         };
       },
       kLinear);
-  // Causal: half of the weights are 0. Products of queries with keys, and of weights with values.
-  constexpr double kAttention = 2 * 2.0 * 4 * 8 * 256 * 256 * 64 / 2;
-  add_case(
-      cases, "attention of 4 x 8 x 256 x 64, causal f32", kF32, 4.0 * 4 * 4 * 8 * 256 * 64,
-      []() -> Call {
-        return [qkv = attended(false)] {
-          do_not_optimize(scaled_dot_product_attention(qkv[0], qkv[1], qkv[2], {}, {.causal = true}));
-        };
-      },
-      kAttention);
-  add_case(
-      cases, "attention backward of 4 x 8 x 256 x 64, causal f32", kF32, 4.0 * 8 * 4 * 8 * 256 * 64,
-      []() -> Call {
-        const auto qkv = attended(true);
-        const Tensor y = scaled_dot_product_attention(qkv[0], qkv[1], qkv[2], {}, {.causal = true}),
-                     grad = operand(y.sizes());
-        return [=] {
-          do_not_optimize(autograd::grad({y}, {qkv[0], qkv[1], qkv[2]}, {grad}, {.retain_graph = true})[0]);
-        };
-      },
-      2.5 * kAttention);
+  add_attention(cases, {4, 8, 256, 64, kF32});
+}
+
+OperatorCases attention_cases() {
+  OperatorCases cases;
+  for (const AttentionCase& x : {AttentionCase{2, 8, 2048, 64, kF32},
+                                 {1, 8, 2048, 128, kF32},
+                                 {1, 8, 4096, 128, kF32},
+                                 {4, 16, 1024, 64, kBF16},
+                                 {4, 16, 1000, 64, kBF16},
+                                 {4, 16, 1000, 128, kBF16},
+                                 {4, 16, 1024, 64, kBF16, false, kBool},
+                                 {4, 16, 1024, 64, kBF16, false, kBF16},
+                                 {4, 16, 1024, 64, kBF16, true, {}, 0.1}})
+    add_attention(cases, x);
+  return cases;
 }
 
 void add_training_cases(OperatorCases& cases) {

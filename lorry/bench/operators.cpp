@@ -1,5 +1,5 @@
-// The suite `operators`: single calls of every family, beside a copy of as many bytes or the best product, and rounds
-// of them for a program that measures another library in turn.
+// The suites `operators`, single calls of every family, and `attention`: beside a copy of as many bytes or the best
+// product, and rounds of them for a program that measures another library in turn.
 
 #include "lorry/bench/operators.h"
 
@@ -53,8 +53,8 @@ OperatorCases operator_cases() {
 namespace {
 
 /// Without what is the same for every case.
-Result result_of(const OperatorCase& x, const profile::BenchmarkResult& time) {
-  return {.suite = "operators",
+Result result_of(const std::string& suite, const OperatorCase& x, const profile::BenchmarkResult& time) {
+  return {.suite = suite,
           .name = x.name,
           .time = time,
           .dtype = std::string(name(x.dtype)),
@@ -75,23 +75,26 @@ std::optional<double> ratio_to_ceiling(const OperatorCase& x, double median_us, 
   return x.bytes / median_us / copies.of(static_cast<int64_t>(x.bytes));
 }
 
-}  // namespace
-
-std::vector<Result> operators_suite(const Filter& filter) {
+std::vector<Result> measure(const std::string& suite, const OperatorCases& cases, const Filter& filter) {
   std::vector<Result> results;
   profile::CopyRate copies(default_device());
-  for (const OperatorCase& x : operator_cases()) {
+  for (const OperatorCase& x : cases) {
     if (!filter(x.name)) continue;
     const Call call = x.make();
     results.push_back(
-        result_of(x, profile::benchmark(call, {.warmup_s = 0.1, .total_s = 0.4, .device = default_device()})));
+        result_of(suite, x, profile::benchmark(call, {.warmup_s = 0.1, .total_s = 0.4, .device = default_device()})));
     results.back().ratio_to_ceiling = ratio_to_ceiling(x, results.back().time.median_us, copies);
   }
   return results;
 }
 
-void operator_rounds(const Filter& filter, std::istream& in, std::ostream& out) {
-  OperatorCases cases = operator_cases();
+}  // namespace
+
+std::vector<Result> operators_suite(const Filter& filter) { return measure("operators", operator_cases(), filter); }
+std::vector<Result> attention_suite(const Filter& filter) { return measure("attention", attention_cases(), filter); }
+
+void operator_rounds(const std::string& suite, const Filter& filter, std::istream& in, std::ostream& out) {
+  OperatorCases cases = suite == "attention" ? attention_cases() : operator_cases();
   std::erase_if(cases, [&](const OperatorCase& x) { return !filter(x.name); });
   Json names = Json::array();
   for (const OperatorCase& x : cases) names.push_back(x.name);

@@ -9,12 +9,21 @@ constexpr auto kMatmulCeiling = matmul_ceiling_suite;
 constexpr std::nullptr_t kMatmulCeiling = nullptr;
 #endif
 
-constexpr Suite kSuites[] = {
-    {"compile", compile_suite},   {"foreach", foreach_suite},     {"generate", generate_suite},
-    {"lossy", lossy_suite},       {"matmul", matmul_suite},       {"matmul_ceiling", kMatmulCeiling},
-    {"memory", memory_suite},     {"operators", operators_suite}, {"optim", optim_suite},
-    {"overhead", overhead_suite}, {"parallel", parallel_suite},   {"profile", profile_suite},
-    {"replay", replay_suite},     {"transfers", transfers_suite}};
+constexpr Suite kSuites[] = {{"attention", attention_suite},
+                             {"compile", compile_suite},
+                             {"foreach", foreach_suite},
+                             {"generate", generate_suite},
+                             {"lossy", lossy_suite},
+                             {"matmul", matmul_suite},
+                             {"matmul_ceiling", kMatmulCeiling},
+                             {"memory", memory_suite},
+                             {"operators", operators_suite},
+                             {"optim", optim_suite},
+                             {"overhead", overhead_suite},
+                             {"parallel", parallel_suite},
+                             {"profile", profile_suite},
+                             {"replay", replay_suite},
+                             {"transfers", transfers_suite}};
 
 }  // namespace
 

@@ -15,6 +15,7 @@ namespace lorry::bench {
 /// Returns whether to run a case.
 using Filter = std::function<bool(const std::string& name)>;
 
+std::vector<Result> attention_suite(const Filter& filter);
 std::vector<Result> compile_suite(const Filter& filter);
 std::vector<Result> foreach_suite(const Filter& filter);
 std::vector<Result> generate_suite(const Filter& filter);

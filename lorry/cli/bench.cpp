@@ -97,7 +97,7 @@ int run_bench(const BenchOptions& options, const CommonOptions& common) {
   if (options.rounds) {
     require<ValueError>(common.json.empty() && options.plot.empty(),
                         "bench: --rounds writes to standard output alone; got --json or --plot with it");
-    bench::operator_rounds(std::ref(filter), std::cin, std::cout);
+    bench::operator_rounds(options.suites.front(), std::ref(filter), std::cin, std::cout);
     return 0;
   }
   for (const std::string& suite : options.suites) {

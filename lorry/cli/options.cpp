@@ -421,7 +421,7 @@ void add_bench(CLI::App& app, BenchOptions& o) {
   app.add_option("--plot", o.plot, "Draw the medians into FILE, with gnuplot; - is standard output")
       ->type_name("FILE.svg");
   std::map<std::string, std::vector<CLI::Option*>> own;  // options of one suite
-  own["operators"] = {app.add_flag("--rounds", o.rounds, "operators: measure cases named on standard input")};
+  own["operators"] = {app.add_flag("--rounds", o.rounds, "operators, attention: cases named on standard input")};
   bench::OptimMemoryOptions& m = o.optim_memory;
   own["optim"] = add_optimizer_memory(app, m.states, m.masters, m.placement, "optim, AdamW: ");
   own["optim"].push_back(
@@ -441,7 +441,7 @@ void add_bench(CLI::App& app, BenchOptions& o) {
       throw CLI::ValidationError("--plot", "and --json cannot both be -; expected a file for one of them");
     for (const auto& [suite, options] : own)
       for (const CLI::Option* option : options)
-        if (const bool both = option->get_name() == "--execution" && o.suites == std::vector<std::string>{"generate"};
+        if (const bool both = o.suites == std::vector<std::string>{second_suite(option->get_name())};
             option->count() && !both && o.suites != std::vector<std::string>{suite})
           throw CLI::ValidationError(option->get_name(), fmt::format("is for `bench {}` alone", suite));
   });

@@ -84,7 +84,7 @@ struct BenchOptions {
   std::string filter, plot;
   std::vector<std::string> compare;        ///< two reports to compare, the old one first; empty: measure suites
   std::optional<double> fail_above;        ///< with `compare`: percent
-  bool rounds = false;                     ///< the suite `operators`, by names on standard input
+  bool rounds = false;                     ///< `operators` or `attention`, by names on standard input
   bench::OptimMemoryOptions optim_memory;  ///< if any is given, AdamW's steps with these options are measured instead
   bench::ParallelOptions parallel;         ///< of the suite `parallel`
   bench::ReplayOptions replay;             ///< of the suite `replay`

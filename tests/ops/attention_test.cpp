@@ -130,6 +130,23 @@ TEST(Attention, large_scores_do_not_overflow_and_nan_spreads) {
   EXPECT_FALSE(out.select(2, 2).isnan().any().item<bool>());
 }
 
+TEST(Attention, a_key_of_minus_infinity_has_no_weight) {
+  for (const DType dtype : test::kFloatingDTypes)
+    for (const int64_t s : {20, 300}) {
+      const Tensor q = ones({1, 1, 2, 1}, {dtype}), k = zeros({1, 1, s, 1}, {dtype}), v = ones({1, 1, s, 3}, {dtype});
+      k.select(2, 7).fill_(-kInfinity);
+      v.select(2, 7).fill_(100);
+      EXPECT_LT(worst(scaled_dot_product_attention(q, k, v), ones({1, 1, 2, 3}, {kF64})), tolerance(dtype))
+          << name(dtype) << " over " << s;
+    }
+}
+
+TEST(Attention, the_mean_of_many_values_does_not_drift) {
+  const Tensor q = zeros({1, 1, 3, 8}), k = zeros({1, 1, 65536, 8}), v = rand({1, 1, 65536, 5});
+  const Tensor mean = v.to(kF64).mean(Dims{2}, true).expand({1, 1, 3, 5});
+  EXPECT_LT(worst(scaled_dot_product_attention(q, k, v), mean), 1e-5);
+}
+
 TEST(Attention, leading_sizes_broadcast_and_may_be_none_or_many) {
   const Tensor q = randn({5, 4}, {kF64}), k = randn({7, 4}, {kF64}), v = randn({7, 3}, {kF64});
   const auto four = [](const Tensor& x) { return x.unsqueeze(0).unsqueeze(0); };
@@ -200,7 +217,10 @@ TEST(Attention, the_fused_backward_agrees_with_operators_over_many_blocks) {
                            {2, 4, 2, 128, 192, 32, 32},
                            {2, 2, 2, 128, 64, 64, 64},
                            {1, 2, 1, 70, 80, 80, 16},
-                           {1, 2, 1, 70, 80, 16, 80}}) {
+                           {1, 2, 1, 70, 80, 16, 80},
+                           {1, 2, 2, 200, 257, 128, 72},
+                           {1, 80, 80, 129, 130, 8, 8},  // more blocks than a GPU has multiprocessors
+                           {1, 2, 1, 66, 70, 200, 136}}) {
       const auto inputs = operands(x, dtype);
       std::array<Tensor, 3> wide;
       for (size_t i = 0; i < 3; ++i) wide[i] = inputs[i].to(kF64);
@@ -219,10 +239,25 @@ TEST(Attention, the_fused_backward_agrees_with_operators_over_many_blocks) {
   }
 }
 
+TEST(Attention, a_small_scale_does_not_round_gradients_to_zero) {
+  std::array<Tensor, 3> inputs = operands({1, 2, 2, 70, 80, 32, 32}, kF16), wide;
+  inputs[1] = inputs[1].mul(64);
+  for (size_t i = 0; i < 3; ++i) wide[i] = inputs[i].to(kF64);
+  const Tensor weights = randn({1, 2, 70, 32}, {kF64}).to(kF16);
+  const AttentionOptions options{.scale = std::exp2(-16)};
+  const auto fused = gradients(inputs, weights, options, false),
+             expected = gradients(wide, weights.to(kF64), options, true);
+  const double size = expected[0].detach().abs().max().item<double>();
+  EXPECT_LT(worst(fused[0], expected[0].detach()), 4e-3 * size);
+}
+
 TEST(Attention, masks_and_dropout_agree_with_operators_over_many_blocks) {
   Generator generator(5);
   for (const DType dtype : test::kFloatingDTypes)
-    for (const Shape& x : {Shape{2, 4, 2, 70, 150, 16, 16}, {1, 2, 1, 130, 101, 80, 72}, {1, 2, 2, 64, 300, 64, 64}}) {
+    for (const Shape& x : {Shape{2, 4, 2, 70, 150, 16, 16},
+                           {1, 2, 1, 130, 101, 80, 72},
+                           {1, 2, 1, 66, 70, 136, 16},
+                           {1, 2, 2, 64, 300, 64, 64}}) {
       const auto inputs = operands(x, dtype);
       std::array<Tensor, 3> wide;
       for (size_t i = 0; i < 3; ++i) wide[i] = inputs[i].to(kF64);

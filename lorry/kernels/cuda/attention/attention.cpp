@@ -20,14 +20,24 @@ void forward(const AttentionArgs& args, Stream stream) {
 #ifdef LORRY_WITH_CUDNN
   if (suits_cudnn(args) && cudnn_attention(args, nullptr, stream)) return;
 #endif
-  builtin_attention_forward(args, stream);
+#ifdef LORRY_WITH_WARPGROUPS
+  if (warpgroup_attention_forward(args, stream)) return;
+#endif
+  if (!tensor_attention_forward(args, stream)) fma_attention_forward(args, stream);
 }
 
 void backward(const AttentionArgs& args, const AttentionGrads& grads, Stream stream) {
+#ifdef LORRY_WITH_WARPGROUPS
+  // cuDNN's deterministic pass stores the gradient of the weights, which takes the longer the more keys there are.
+  if (args.q.size(3) <= 64 && args.k.size(2) > 256 && warpgroup_attention_backward(args, grads, stream)) return;
+#endif
 #ifdef LORRY_WITH_CUDNN
   if (suits_cudnn(args, &grads) && cudnn_attention(args, &grads, stream)) return;
 #endif
-  builtin_attention_backward(args, grads, stream);
+#ifdef LORRY_WITH_WARPGROUPS
+  if (warpgroup_attention_backward(args, grads, stream)) return;
+#endif
+  if (!tensor_attention_backward(args, grads, stream)) fma_attention_backward(args, grads, stream);
 }
 
 }  // namespace

@@ -4,9 +4,16 @@
 
 namespace lorry::kernels::cuda {
 
-/// Lorry's own kernels, which support every case of the contract.
-void builtin_attention_forward(const AttentionArgs& args, Stream stream);
-void builtin_attention_backward(const AttentionArgs& args, const AttentionGrads& grads, Stream stream);
+/// Lorry's own kernels. Those without tensor cores support every call that tensor_attention_* do not.
+void fma_attention_forward(const AttentionArgs& args, Stream stream);
+void fma_attention_backward(const AttentionArgs& args, const AttentionGrads& grads, Stream stream);
+/// Returns false, having done nothing, for f64, before compute capability 8.0, and forward for f32 over few keys.
+bool tensor_attention_forward(const AttentionArgs& args, Stream stream);
+bool tensor_attention_backward(const AttentionArgs& args, const AttentionGrads& grads, Stream stream);
+/// Returns false, having done nothing, unless operands have 16 bits and at most 128 columns, and the device has compute
+/// capability 9.0.
+bool warpgroup_attention_forward(const AttentionArgs& args, Stream stream);
+bool warpgroup_attention_backward(const AttentionArgs& args, const AttentionGrads& grads, Stream stream);
 
 /// Whether cuDNN's fused attention is used for the call (null grads: forward): f16 or bf16, no mask, no dropout, one
 /// head size of at most 128, addresses and strides of multiples of 16 bytes, and lengths that are multiples of 64. A

@@ -1,6 +1,6 @@
 #pragma once
 
-// Copies of 16 bytes from device memory to shared memory that go on while the thread does other things (PTX ISA,
+// Copies of 16 or 4 bytes from device memory to shared memory that go on while the thread does other things (PTX ISA,
 // "cp.async"). Before compute capability 8.0 they are over when they return.
 
 #include <cstdint>
@@ -17,6 +17,18 @@ __device__ __forceinline__ void start_copy(void* to, const void* from, bool vali
       : "memory");
 #else
   *static_cast<uint4*>(to) = valid ? *static_cast<const uint4*>(from) : uint4{};
+#endif
+}
+
+/// The same for 4 bytes; both addresses are multiples of 4.
+__device__ __forceinline__ void start_copy_of_word(void* to, const void* from, bool valid = true) {
+#if __CUDA_ARCH__ >= 800
+  asm volatile(
+      "cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(static_cast<uint32_t>(__cvta_generic_to_shared(to))),
+      "l"(__cvta_generic_to_global(from)), "r"(valid ? 4 : 0)
+      : "memory");
+#else
+  *static_cast<uint32_t*>(to) = valid ? *static_cast<const uint32_t*>(from) : 0;
 #endif
 }
 

@@ -10,11 +10,22 @@ namespace lorry::kernels::cuda {
 
 #ifdef __CUDACC__
 
-/// The relative error grows with |x| (6e-8 |x|). Results below 2^-126 are 0.
-__device__ __forceinline__ float fast_exp(float x) {
+/// 2^x within 2 ulp. Results below 2^-126 are 0.
+__device__ __forceinline__ float fast_exp2(float x) {
   float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.44269504088896341f));
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
+}
+/// The relative error grows with |x| (6e-8 |x|). Results below 2^-126 are 0.
+__device__ __forceinline__ float fast_exp(float x) { return fast_exp2(x * 1.44269504088896341f); }
+
+/// exp with the precision of T.
+template <class T, class C>
+__device__ __forceinline__ C exp_for(C x) {
+  if constexpr (kHalf<T>)
+    return fast_exp(x);
+  else
+    return exp(x);
 }
 
 /// 1 / x within 1 ulp, for normal x with a normal reciprocal.

@@ -32,6 +32,7 @@
 #include "lorry/kernels/cuda/common/cluster.h"
 #include "lorry/kernels/cuda/common/copy_ahead.h"
 #include "lorry/kernels/cuda/common/element.h"
+#include "lorry/kernels/cuda/common/mma.h"
 #include "lorry/kernels/cuda/common/prefetch.h"
 #include "lorry/kernels/cuda/matmul/linear_rows.h"
 #include "lorry/kernels/cuda/paged/rows.h"
@@ -139,22 +140,6 @@ __device__ __forceinline__ uint4 load_eight(const T* from, int64_t step, int cou
     for (int e = 0; e < 8; ++e) run.at[e] = e < count ? reinterpret_cast<const uint16_t*>(from)[e * step] : uint16_t{0};
     return std::bit_cast<uint4>(run);
   }
-}
-
-/// sums[16, 8] += a[16, 16] b[16, 8].
-template <class T>
-__device__ __forceinline__ void multiply_add(float (&sums)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
-                                             uint32_t b0, uint32_t b1) {
-  if constexpr (std::is_same_v<T, BFloat16>)
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-        "{%0, %1, %2, %3};"
-        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-  else
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-        "{%0, %1, %2, %3};"
-        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
 /// The weights of one tile and stage that a thread multiplies: of each chunk, the eight elements lane % 4 of rows
@@ -288,8 +273,9 @@ __device__ __forceinline__ void multiply_stage(float (&sums)[kGroups][4], const 
 #pragma unroll
     for (int g = 0; g < kGroups; ++g) {
       const uint4 b = *reinterpret_cast<const uint4*>(x + x_position(g * kGroup + lane / 4, chunk) + lane % 4 * 8);
-      multiply_add<T>(sums[g], low.x, high.x, low.y, high.y, b.x, b.y);
-      multiply_add<T>(sums[g], low.z, high.z, low.w, high.w, b.z, b.w);
+      float(&s)[4] = sums[g];
+      multiply_add<T>(s[0], s[1], s[2], s[3], low.x, high.x, low.y, high.y, b.x, b.y);
+      multiply_add<T>(s[0], s[1], s[2], s[3], low.z, high.z, low.w, high.w, b.z, b.w);
     }
   }
 }

@@ -1,10 +1,10 @@
-// Attention's forward pass. A block processes 64 queries (32 for f64) and runs over the keys with a running maximum and
-// sum (Dao et al. 2022). It reads q once, and k and v once per block of queries, mostly from the second-level cache; it
-// writes out and logsumexp.
+// Attention's forward pass without tensor cores. A block processes 64 queries (32 for f64) and runs over the keys with
+// a running maximum and sum (Dao et al. 2022). It reads q once, and k and v once per block of queries, mostly from the
+// second-level cache; it writes out and logsumexp.
 
 #include "lorry/device/cuda/launch.h"
 #include "lorry/kernels/cuda/attention/attention.h"
-#include "lorry/kernels/cuda/attention/attention_tile.h"
+#include "lorry/kernels/cuda/attention/fma_tile.h"
 
 namespace lorry::kernels::cuda {
 namespace {
@@ -14,21 +14,19 @@ namespace {
 /// multiprocessor runs one block.
 // Long: the tiles of a block stay in registers and shared memory over all keys.
 template <class T, int kColumnTiles, bool kAhead>
-__global__ void __launch_bounds__(AttentionTile<T>::kThreads, kAhead ? 1 : AttentionTile<T>::kBlocks)
+__global__ void __launch_bounds__(FmaTile<T>::kThreads, kAhead ? 1 : FmaTile<T>::kBlocks)
     forward_kernel(AttentionProblem p) {
   lorry::cuda::begin_programmatic();
-  using Tile = AttentionTile<T>;
+  using Tile = FmaTile<T>;
   using C = typename Tile::C;
   constexpr int kSide = Tile::kSide;
   constexpr C kNone = -std::numeric_limits<C>::infinity();
   __shared__ typename Tile::Shared shared;
 
-  // With a causal mask the last queries have the most keys, so they start first.
-  const int64_t pairs = p.batches * p.heads, pair = blockIdx.x % pairs, b = pair / p.heads, h = pair % p.heads;
-  const int64_t first = ((p.t + kSide - 1) / kSide - 1 - blockIdx.x / pairs) * kSide,
-                column = int64_t{blockIdx.y} * kColumnTiles * kSide;
-  const auto q = p.q.at<const T>(b, h).from(first), k = p.k.at<const T>(b, h / (p.heads / p.shared)),
-             v = p.v.at<const T>(b, h / (p.heads / p.shared));
+  const auto [pair, b, h, first, shared_head] = QueryRows(p, kSide, blockIdx.x);
+  const int64_t column = int64_t{blockIdx.y} * kColumnTiles * kSide;
+  const auto q = p.q.at<const T>(b, h).from(first), k = p.k.at<const T>(b, shared_head),
+             v = p.v.at<const T>(b, shared_head);
   const int64_t limit = p.causal && first + kSide < p.s ? first + kSide : p.s, query = first + Tile::y() * 4;
 
   typename Tile::Block scores, sum[kColumnTiles];
@@ -53,7 +51,7 @@ __global__ void __launch_bounds__(AttentionTile<T>::kThreads, kAhead ? 1 : Atten
 #pragma unroll
       for (int c = 0; c < 4; ++c) {
         C& score = scores[r][c];
-        score = p.sees(query + r, key + c) ? p.template score<T>(score, b, h, query + r, key + c) : kNone;
+        score = sees(p, query + r, key + c) ? score_of<T>(p, score, b, h, query + r, key + c) : kNone;
         top = score > top ? score : top;
       }
       top = Tile::over_row(top, [](C a, C c) { return c > a ? c : a; });
@@ -69,7 +67,7 @@ __global__ void __launch_bounds__(AttentionTile<T>::kThreads, kAhead ? 1 : Atten
         for (int c = 0; c < 4; ++c) sum[tile][r][c] *= factor;
       if (p.drops) {
         C factors[4];
-        p.factors(factors, b, h, query + r, key);
+        dropout_factors(p, factors, b, h, query + r, key);
 #pragma unroll
         for (int c = 0; c < 4; ++c) scores[r][c] *= factors[c];
       }
@@ -114,14 +112,14 @@ __global__ void __launch_bounds__(AttentionTile<T>::kThreads, kAhead ? 1 : Atten
 
 template <class T>
 void forward_as(const AttentionArgs& args, Stream stream) {
-  using Tile = AttentionTile<T>;
+  using Tile = FmaTile<T>;
   const AttentionProblem p(args);
   const int64_t tiles = (p.t + Tile::kSide - 1) / Tile::kSide, blocks = p.batches * p.heads * tiles;
   if (blocks == 0) return;
   const int column_tiles = p.v.width > Tile::kSide ? 2 : 1;
   const int64_t parts =
       std::max<int64_t>(1, (p.v.width + column_tiles * Tile::kSide - 1) / (column_tiles * Tile::kSide));
-  const lorry::cuda::Shape shape{{static_cast<unsigned>(blocks), static_cast<unsigned>(parts)}, {Tile::kThreads}};
+  const lorry::cuda::Shape shape{{grid_of(blocks), static_cast<unsigned>(parts)}, {Tile::kThreads}};
   const auto launch = [&]<bool kAhead>() {
     lorry::cuda::launch(stream, shape, column_tiles == 1 ? forward_kernel<T, 1, kAhead> : forward_kernel<T, 2, kAhead>,
                         p);
@@ -134,8 +132,13 @@ void forward_as(const AttentionArgs& args, Stream stream) {
 
 }  // namespace
 
-void builtin_attention_forward(const AttentionArgs& args, Stream stream) {
-  visit_floating(args.q.dtype, [&]<class T>(Type<T>) { forward_as<T>(args, stream); });
+void fma_attention_forward(const AttentionArgs& args, Stream stream) {
+  visit_floating(args.q.dtype, [&]<class T>(Type<T>) {
+    if constexpr (kNeedsFma<T> || sizeof(T) == 4)
+      forward_as<T>(args, stream);
+    else
+      refuse_left_out(args.q.dtype);
+  });
 }
 
 }  // namespace lorry::kernels::cuda

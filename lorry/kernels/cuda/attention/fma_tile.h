@@ -1,126 +1,64 @@
 #pragma once
 
-// Shared by the built-in attention kernels: a square tile of scores, and the matrix products around it. A block has
-// kLanes x kLanes threads and computes kSide rows. Thread (x, y) has 4 x 4 scores: rows 4 y to 4 y + 3, columns 4 x to
-// 4 x + 3. Operands go through shared memory in the compute type, 32 columns of depth at a time, so any width works. A
-// thread reads 16 bytes at once, and no two threads of a quarter warp use the same bank. Each row of a result is
-// computed by one block in a fixed order.
+// A square tile of scores, and the matrix products around it, without tensor cores: for f64, for f32 over few keys, and
+// for devices before compute capability 8.0. A block has kLanes x kLanes threads and computes kSide rows. Thread (x, y)
+// has 4 x 4 scores: rows 4 y to 4 y + 3, columns 4 x to 4 x + 3. Operands go through shared memory in the compute type,
+// 32 columns of depth at a time, so any width works. A thread reads 16 bytes at once, and no two threads of a quarter
+// warp use the same bank. Each row of a result is computed by one block in a fixed order.
 
-#include <algorithm>
-#include <cmath>
-#include <limits>
-
-#include "lorry/kernels/attention.h"
-#include "lorry/kernels/cuda/common/element.h"
+#include "lorry/device/cuda/capability.h"
+#include "lorry/kernels/cuda/attention/attention_problem.h"
 
 namespace lorry::kernels::cuda {
 
+/// Whether the kernels are needed for T: tensor cores compute the rest.
 template <class T>
-using Compute = std::conditional_t<std::is_same_v<T, double>, double, float>;
+inline constexpr bool kNeedsFma = sizeof(T) == 8 || lorry::cuda::kCompiledFor < 80;
 
-/// `rows` rows of `width` elements of unit stride.
+/// For a dtype whose kernels are left out because tensor cores compute it.
+[[noreturn]] inline void refuse_left_out(DType dtype) {
+  raise<DTypeError>(
+      "attention of {} without tensor cores is not compiled for devices of compute capability 8.0 or later",
+      name(dtype));
+}
+
+/// Whether query i attends to key j, but for the mask.
+__device__ __forceinline__ bool sees(const AttentionProblem& p, int64_t i, int64_t j) {
+  return i < p.t && j < p.s && (!p.causal || j <= i);
+}
+
+/// The score of query i and key j, from their product. Query i must attend to key j.
 template <class T>
-struct Matrix {
-  T* data;
-  int64_t row, rows, width;
-  bool runs;  ///< addresses and strides allow accesses of 4 elements (2 for f64)
+__device__ __forceinline__ Compute<T> score_of(const AttentionProblem& p, Compute<T> product, int64_t b, int64_t h,
+                                               int64_t i, int64_t j) {
+  using C = Compute<T>;
+  const C scaled = product * static_cast<C>(p.scale);
+  if (p.mask == nullptr) return scaled;
+  const int64_t at = b * p.mask_strides[0] + h * p.mask_strides[1] + i * p.mask_strides[2] + j * p.mask_strides[3];
+  if (!p.mask_is_bool) return scaled + static_cast<C>(static_cast<const T*>(p.mask)[at]);
+  return static_cast<const uint8_t*>(p.mask)[at] != 0 ? scaled : scaled - std::numeric_limits<C>::infinity();
+}
 
-  __device__ Matrix from(int64_t first) const { return {data + first * row, row, rows - first, width, runs}; }
-};
-
-/// A tensor [batch, heads, length, width], as kernels get it.
-struct Heads {
-  void* data = nullptr;
-  int64_t batch = 0, head = 0, row = 0, rows = 0, width = 0;
-  bool runs = false;
-
-  Heads() = default;
-  void addresses(auto& visit) const { visit(data); }
-  explicit Heads(const Array& x)
-      : data(x.data), batch(step(x, 0)), head(step(x, 1)), row(step(x, 2)), rows(x.size(2)), width(x.size(3)) {
-    const int64_t run = x.dtype == kF64 ? 2 : 4;
-    runs = reinterpret_cast<uintptr_t>(data) % (static_cast<size_t>(run) * size_of(x.dtype)) == 0 &&
-           (batch | head | row) % run == 0;
-  }
-  template <class T>
-  __device__ Matrix<T> at(int64_t b, int64_t h) const {
-    return {static_cast<T*>(data) + b * batch + h * head, row, rows, width, runs};
-  }
-
- private:
-  static int64_t step(const Array& x, int dim) { return x.size(dim) == 1 ? 0 : x.stride(dim); }
-};
-
-/// A call, passed by value. Operands that are null or have width 0 are not read.
-struct AttentionProblem {
-  Heads q, k, v, out, grad_out;
-  void* logsumexp;        ///< [b, h, t] of the compute type
-  void* delta = nullptr;  ///< [b, h, t] of the compute type: the row sums of grad_out * out
-  const void* mask;
-  int64_t mask_strides[4] = {};
-  bool mask_is_bool, causal, drops;
-  int64_t batches, heads, shared, t, s;
-  double scale, dropout_scale;  ///< dropout_scale: the factor of the weights that are not dropped
-  uint64_t threshold;           ///< weights with words below it are not dropped (kernels/random.h)
-  formula::RandomKey key;
-
-  explicit AttentionProblem(const AttentionArgs& args)
-      : q(args.q),
-        k(args.k),
-        v(args.v),
-        out(args.out),
-        logsumexp(args.logsumexp.data),
-        mask(args.mask.data),
-        mask_is_bool(args.mask.dtype == kBool),
-        causal(args.causal),
-        drops(args.dropout > 0),
-        batches(args.q.size(0)),
-        heads(args.q.size(1)),
-        shared(args.k.size(1)),
-        t(args.q.size(2)),
-        s(args.k.size(2)),
-        scale(args.scale),
-        dropout_scale(args.dropout < 1 ? 1 / (1 - args.dropout) : 0),
-        threshold(static_cast<uint64_t>(std::ceil((1 - args.dropout) * 4294967296.0))),
-        key(args.key) {
-    for (int i = 0; mask != nullptr && i < 4; ++i) mask_strides[i] = args.mask.stride(i);
-  }
-
-  __device__ bool sees(int64_t i, int64_t j) const { return i < t && j < s && (!causal || j <= i); }
-
-  void addresses(auto& visit) const { visit(q, k, v, out, grad_out, logsumexp, delta, mask, key); }
-
-  /// The score of query i and key j, from their product. Query i must attend to key j.
-  template <class T>
-  __device__ Compute<T> score(Compute<T> product, int64_t b, int64_t h, int64_t i, int64_t j) const {
-    using C = Compute<T>;
-    const C scaled = product * static_cast<C>(scale);
-    if (mask == nullptr) return scaled;
-    const int64_t at = b * mask_strides[0] + h * mask_strides[1] + i * mask_strides[2] + j * mask_strides[3];
-    if (!mask_is_bool) return scaled + static_cast<C>(static_cast<const T*>(mask)[at]);
-    return static_cast<const uint8_t*>(mask)[at] != 0 ? scaled : scaled - std::numeric_limits<C>::infinity();
-  }
-
-  /// The factors of dropout for query i and keys j to j + 3. A Philox block has four words, so at most two blocks are
-  /// needed.
-  template <class C>
-  __device__ void factors(C (&factor)[4], int64_t b, int64_t h, int64_t i, int64_t j) const {
-    const uint64_t first = static_cast<uint64_t>(((b * heads + h) * t + i) * s + j);
-    const int skipped = static_cast<int>(first % 4);
-    formula::Words4 words = formula::random_block(key, first / 4);
+/// The factors of dropout for query i and keys j to j + 3. A Philox block has four words, so at most two blocks are
+/// needed.
+template <class C>
+__device__ __forceinline__ void dropout_factors(const AttentionProblem& p, C (&factor)[4], int64_t b, int64_t h,
+                                                int64_t i, int64_t j) {
+  const uint64_t first = static_cast<uint64_t>(((b * p.heads + h) * p.t + i) * p.s + j);
+  const int skipped = static_cast<int>(first % 4);
+  formula::Words4 words = formula::random_block(p.key, first / 4);
 #pragma unroll
-    for (int n = 0; n < 4; ++n) {
-      if (skipped != 0 && skipped + n == 4) words = formula::random_block(key, first / 4 + 1);
-      const int at = (skipped + n) % 4;
-      const uint32_t word =
-          at < 2 ? (at == 0 ? words.word[0] : words.word[1]) : (at == 2 ? words.word[2] : words.word[3]);
-      factor[n] = word < threshold ? static_cast<C>(dropout_scale) : C(0);
-    }
+  for (int n = 0; n < 4; ++n) {
+    if (skipped != 0 && skipped + n == 4) words = formula::random_block(p.key, first / 4 + 1);
+    const int at = (skipped + n) % 4;
+    const uint32_t word =
+        at < 2 ? (at == 0 ? words.word[0] : words.word[1]) : (at == 2 ? words.word[2] : words.word[3]);
+    factor[n] = p.keeps(word) ? static_cast<C>(p.dropout_scale) : C(0);
   }
-};
+}
 
 template <class T>
-struct AttentionTile {
+struct FmaTile {
   using C = Compute<T>;
   static constexpr int kSide = sizeof(C) == 8 ? 32 : 64, kLanes = kSide / 4, kThreads = kLanes * kLanes;
   static constexpr int kBlocks = sizeof(C) == 8 ? 4 : 2;  ///< minimum blocks per multiprocessor

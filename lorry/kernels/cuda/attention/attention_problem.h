@@ -1,0 +1,250 @@
+#pragma once
+
+// A call of the built-in attention kernels, as these read it, and the operands of its gradients.
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "lorry/base/error.h"
+#include "lorry/kernels/attention.h"
+#include "lorry/kernels/cuda/common/element.h"
+#include "lorry/kernels/cuda/common/scratch.h"
+
+namespace lorry::kernels::cuda {
+
+/// The rows and columns of a tile of scores on tensor cores.
+inline constexpr int kTileSide = 64;
+
+template <class T>
+using Compute = std::conditional_t<std::is_same_v<T, double>, double, float>;
+
+/// `rows` rows of `width` elements of unit stride.
+template <class T>
+struct Matrix {
+  T* data;
+  int64_t row, rows, width;
+  bool runs;  ///< addresses, strides and width are multiples of 16 bytes
+
+  __device__ Matrix from(int64_t first) const { return {data + first * row, row, rows - first, width, runs}; }
+};
+
+/// A tensor [batch, heads, length, width], as kernels get it.
+struct Heads {
+  void* data = nullptr;
+  int64_t batch = 0, head = 0, row = 0, rows = 0, width = 0;
+  bool runs = false;
+
+  Heads() = default;
+  void addresses(auto& visit) const { visit(data); }
+  explicit Heads(const Array& x)
+      : data(x.data), batch(step(x, 0)), head(step(x, 1)), row(step(x, 2)), rows(x.size(2)), width(x.size(3)) {
+    const int64_t run = 16 / size_of(x.dtype);
+    runs = reinterpret_cast<uintptr_t>(data) % 16 == 0 && (batch | head | row | width) % run == 0;
+  }
+  template <class T>
+  __device__ Matrix<T> at(int64_t b, int64_t h) const {
+    return {static_cast<T*>(data) + b * batch + h * head, row, rows, width, runs};
+  }
+
+ private:
+  static int64_t step(const Array& x, int dim) { return x.size(dim) == 1 ? 0 : x.stride(dim); }
+};
+
+/// The whole numbers from `first` to before `last`.
+struct Range {
+  int first, last;
+  __device__ bool has(int n) const { return n >= first && n < last; }
+};
+
+/// A call, passed by value. Operands that are null or have width 0 are not read.
+struct AttentionProblem {
+  Heads q, k, v, out, grad_out;
+  void* logsumexp;        ///< [b, h, t] of the compute type
+  void* delta = nullptr;  ///< [b, h, t] of the compute type: the row sums of grad_out * out
+  const void* mask;
+  int64_t mask_strides[4] = {};
+  bool mask_is_bool, causal, drops;
+  int64_t batches, heads, shared, t, s;
+  double scale, dropout_scale;  ///< dropout_scale: the factor of the weights that are not dropped
+  /// Weights with words up to this are not dropped (kernels/random.h). Where all are dropped, dropout_scale is 0.
+  uint32_t last_kept;
+  formula::RandomKey key;
+
+  explicit AttentionProblem(const AttentionArgs& args)
+      : q(args.q),
+        k(args.k),
+        v(args.v),
+        out(args.out),
+        logsumexp(args.logsumexp.data),
+        mask(args.mask.data),
+        mask_is_bool(args.mask.dtype == kBool),
+        causal(args.causal),
+        drops(args.dropout > 0),
+        batches(args.q.size(0)),
+        heads(args.q.size(1)),
+        shared(args.k.size(1)),
+        t(args.q.size(2)),
+        s(args.k.size(2)),
+        scale(args.scale),
+        dropout_scale(args.dropout < 1 ? 1 / (1 - args.dropout) : 0),
+        last_kept(static_cast<uint32_t>(static_cast<uint64_t>(std::ceil((1 - args.dropout) * 4294967296.0)) - 1)),
+        key(args.key) {
+    for (int i = 0; mask != nullptr && i < 4; ++i) mask_strides[i] = args.mask.stride(i);
+  }
+
+  /// Whether there is neither mask nor dropout.
+  bool is_plain() const { return mask == nullptr && !drops; }
+  __device__ bool adds_mask() const { return mask != nullptr && !mask_is_bool; }
+
+  /// Whether all of `count` queries from i on attend to all of `count` keys from j on, but for the mask.
+  __device__ bool sees_all(int64_t i, int64_t j, int count) const {
+    return i + count <= t && j + count <= s && (!causal || j + count <= i + 1);
+  }
+
+  /// Of `count` keys from j on, those that query i attends to, but for the mask.
+  __device__ Range keys_of(int64_t i, int64_t j, int count) const {
+    const int64_t last = causal && i + 1 < s ? i + 1 : s;
+    return {0, i < t ? within(last - j, count) : 0};
+  }
+  /// Of `count` queries from i on, those that attend to key j, but for the mask.
+  __device__ Range queries_of(int64_t i, int64_t j, int count) const {
+    return {causal ? within(j - i, count) : 0, j < s ? within(t - i, count) : 0};
+  }
+
+  void addresses(auto& visit) const { visit(q, k, v, out, grad_out, logsumexp, delta, mask, key); }
+
+  /// Whether dropout keeps the weight with this word.
+  __device__ bool keeps(uint32_t word) const { return word <= last_kept; }
+
+  /// Whether dropout keeps the weights of query i and keys j to j + 31: a bit each.
+  __device__ uint32_t draw_kept(int64_t b, int64_t h, int64_t i, int64_t j) const {
+    const uint64_t first = static_cast<uint64_t>(((b * heads + h) * t + i) * s + j);
+    const int skipped = static_cast<int>(first % 4);
+    const formula::Draw draw(key.load());
+    uint64_t kept = 0;
+#pragma unroll 2
+    for (int n = 0; n < (skipped == 0 ? 8 : 9); ++n) {
+      const formula::Words4 words = formula::random_block(draw, first / 4 + static_cast<uint64_t>(n));
+      uint32_t four = 0;
+#pragma unroll
+      for (int w = 0; w < 4; ++w)
+        if (keeps(words.word[w])) four |= 1u << w;
+      kept |= uint64_t{four} << (4 * n);
+    }
+    return static_cast<uint32_t>(kept >> skipped);
+  }
+
+  /// Whether the mask, of bool, lets query i attend to keys j to j + 31: a bit each. 0 beyond the mask.
+  __device__ uint32_t read_mask(int64_t b, int64_t h, int64_t i, int64_t j) const {
+    if (i >= t || j >= s) return 0;
+    const int64_t step = mask_strides[3];
+    const auto* const from =
+        static_cast<const uint8_t*>(mask) + b * mask_strides[0] + h * mask_strides[1] + i * mask_strides[2] + j * step;
+    const int count = within(s - j, 32);
+    uint32_t seen = 0;
+    if (step == 1 && count == 32 && reinterpret_cast<uintptr_t>(from) % 16 == 0) {
+#pragma unroll
+      for (int n = 0; n < 2; ++n) {
+        const uint4 bytes = reinterpret_cast<const uint4*>(from)[n];
+        // Gathers the bytes' lowest bits in the highest four bits.
+        const auto bits = [](uint32_t four) { return (__vcmpne4(four, 0) & 0x01010101u) * 0x10204080u >> 28; };
+        seen |= (bits(bytes.x) | bits(bytes.y) << 4 | bits(bytes.z) << 8 | bits(bytes.w) << 12) << (16 * n);
+      }
+    } else {
+      for (int n = 0; n < count; ++n) seen |= (from[n * step] != 0 ? 1u : 0u) << n;
+    }
+    return seen;
+  }
+
+ private:
+  static __device__ int within(int64_t n, int most) { return static_cast<int>(n < 0 ? 0 : n > most ? most : n); }
+};
+
+/// What one block computes of the forward pass: `side` queries from `first` on.
+struct QueryRows {
+  int64_t pair, b, h, first;
+  int64_t shared;  ///< the head of k and v
+
+  /// nth: the number of the block. With a causal mask the last queries have the most keys, so they start first.
+  __device__ QueryRows(const AttentionProblem& p, int side, uint32_t nth) {
+    // Blocks are at most 2^31 - 1 (grid_of), and divisions of 32 bits are quicker.
+    const auto heads = static_cast<uint32_t>(p.heads), pairs = static_cast<uint32_t>(p.batches) * heads;
+    pair = nth % pairs, b = static_cast<uint32_t>(pair) / heads, h = static_cast<uint32_t>(pair) % heads;
+    shared = static_cast<uint32_t>(h) / (heads / static_cast<uint32_t>(p.shared));
+    first = ((p.t + side - 1) / side - 1 - nth / pairs) * side;
+  }
+};
+
+/// The operands of one gradient. Its rows are those of `rows`, its columns those of `values`. For grad_q, rows are
+/// queries and columns of the weights are keys; for the others it is the reverse.
+struct Gradient {
+  Heads rows[2], columns[2];  ///< of the products that give the weights, and the slopes grad_out v^T
+  Heads values, result;
+  bool by_query, has_slopes;
+
+  void addresses(auto& visit) const { visit(rows[0], rows[1], columns[0], columns[1], values, result); }
+};
+
+struct Gradients {
+  Gradient of[3];
+  int64_t blocks[3];  ///< of each gradient
+
+  /// side: the rows of a block.
+  Gradients(const AttentionProblem& p, const AttentionGrads& grads, int side)
+      : of{{{p.q, p.grad_out}, {p.k, p.v}, p.k, Heads(grads.grad_q), true, true},
+           {{p.k, p.v}, {p.q, p.grad_out}, p.q, Heads(grads.grad_k), false, true},
+           {{p.k, p.v}, {p.q, p.grad_out}, p.grad_out, Heads(grads.grad_v), false, false}} {
+    for (int n = 0; n < 3; ++n)
+      blocks[n] = p.batches * (of[n].by_query ? p.heads : p.shared) * ((of[n].result.rows + side - 1) / side);
+  }
+  void addresses(auto& visit) const { visit(of[0], of[1], of[2]); }
+  int64_t all_blocks() const { return blocks[0] + blocks[1] + blocks[2]; }
+  int64_t width() const { return std::max({of[0].result.width, of[1].result.width, of[2].result.width}); }
+};
+
+/// What one block computes of a gradient: `side` rows from `first` on of head `owner`, from columns `begin` to before
+/// `end` of each of `heads` query heads.
+struct GradientRows {
+  int64_t b, owner, first, begin, end, first_head, heads;
+
+  /// nth: the number of the block. With a causal mask the last queries have the most keys, and the first keys the most
+  /// queries, so these start first.
+  __device__ GradientRows(const AttentionProblem& p, bool by_query, int side, int64_t nth) {
+    const int64_t tiles = ((by_query ? p.t : p.s) + side - 1) / side, columns = by_query ? p.s : p.t;
+    const auto block = static_cast<uint32_t>(nth), owners = static_cast<uint32_t>(by_query ? p.heads : p.shared),
+               pairs = static_cast<uint32_t>(p.batches) * owners, pair = block % pairs;
+    b = pair / owners, owner = pair % owners;
+    first = (by_query ? tiles - 1 - block / pairs : block / pairs) * side;
+    begin = p.causal && !by_query ? first : 0;
+    end = p.causal && by_query && first + side < columns ? first + side : columns;
+    heads = by_query ? 1 : p.heads / p.shared, first_head = owner * heads;
+  }
+  __device__ bool empty() const { return begin >= end || heads == 0; }
+};
+
+/// Writes p.delta, from operands of this type.
+void compute_delta(const AttentionProblem& p, DType dtype, Stream stream);
+
+/// The call of a backward pass, with delta.
+struct BackwardProblem {
+  AttentionProblem p;
+  Scratch delta;
+
+  BackwardProblem(const AttentionArgs& args, const AttentionGrads& grads, Stream stream)
+      : p(args), delta(args.logsumexp.numel() * size_of(args.logsumexp.dtype), stream) {
+    p.grad_out = Heads(grads.grad_out), p.delta = delta.data();
+    compute_delta(p, args.q.dtype, stream);
+  }
+};
+
+/// The first dimension of a grid. Throws ValueError for more blocks than a grid has.
+inline unsigned grid_of(int64_t blocks) {
+  require<ValueError>(blocks <= std::numeric_limits<int32_t>::max(),
+                      "scaled_dot_product_attention: {} blocks of rows are more than a launch can have, 2147483647; "
+                      "split the batch",
+                      blocks);
+  return static_cast<unsigned>(blocks);
+}
+
+}  // namespace lorry::kernels::cuda
