@@ -51,7 +51,7 @@ class Figures(CommandTest):
         self.assertEqual((row["recordings"], row["variants"]), (3, 1))  # 256 is also the size of the other dimension
 
     def test_a_suite_and_a_filter_are_chosen_among_those_named(self):
-        self.assertIn("bench: a suite is missing; expected compile, foreach", self.run_lorry("bench", status=2).err)
+        self.assertIn("bench: a suite is missing; expected attention, compile", self.run_lorry("bench", status=2).err)
         self.refused("bench", "overhead", "--filter", "zzz",
                      says=("no case contains 'zzz'; expected a part of", "'add 64'"))
 

@@ -19,15 +19,6 @@ __device__ __forceinline__ float fast_exp2(float x) {
 /// The relative error grows with |x| (6e-8 |x|). Results below 2^-126 are 0.
 __device__ __forceinline__ float fast_exp(float x) { return fast_exp2(x * 1.44269504088896341f); }
 
-/// exp with the precision of T.
-template <class T, class C>
-__device__ __forceinline__ C exp_for(C x) {
-  if constexpr (kHalf<T>)
-    return fast_exp(x);
-  else
-    return exp(x);
-}
-
 /// 1 / x within 1 ulp, for normal x with a normal reciprocal.
 __device__ __forceinline__ float fast_reciprocal(float x) {
   float y;

@@ -60,6 +60,15 @@ struct Reading {
   static constexpr int kAtOnce = std::clamp(kInFlight / kPieces, 1, kTeam);  ///< keys that a team has in flight
 };
 
+/// For f16 and bf16 the hardware's approximation is enough.
+template <class T, class C>
+__device__ __forceinline__ C weight_of(C x) {
+  if constexpr (kHalf<T>)
+    return fast_exp(x);
+  else
+    return exp(x);
+}
+
 template <class C>
 __device__ __forceinline__ C warp_max(C x) {
 #pragma unroll
@@ -259,8 +268,8 @@ struct Lane {
       const bool sees = offset >= 0 && key <= position[i];
       const C s = sees ? score[i] * p.scale : -infinity<C>();
       const C now = fmax(most[i], warp_max(s)), shift = shift_of(now);
-      const C factor = exp_for<T>(most[i] - shift);
-      score[i] = exp_for<T>(s - shift);
+      const C factor = weight_of<T>(most[i] - shift);
+      score[i] = weight_of<T>(s - shift);
       most[i] = now, total[i] = total[i] * factor + score[i];
 #pragma unroll
       for (int e = 0; e < R::kOwn; ++e) sum[i][e] *= factor;
@@ -302,7 +311,7 @@ __device__ __forceinline__ void finish(T* out, const C* part, int d, int lanes, 
   const int thread = static_cast<int>(threadIdx.x) % kWarp;
   const C* const mine = part + thread * pitch;
   const C most = thread < lanes ? mine[0] : -infinity<C>();
-  const C shift = shift_of(warp_max(most)), factor = thread < lanes ? exp_for<T>(most - shift) : C(0);
+  const C shift = shift_of(warp_max(most)), factor = thread < lanes ? weight_of<T>(most - shift) : C(0);
   const C total = sum_over<1, kWarp>(thread < lanes ? mine[1] * factor : C(0));
   for (int first = warp * kWarp; first < d; first += warps * kWarp) {
     const int e = first + thread;

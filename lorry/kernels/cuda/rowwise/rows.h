@@ -105,6 +105,15 @@ __device__ __forceinline__ double larger(double a, double b) { return fmax(a, b)
 // fast_exp is used for terms of a sum and for 16-bit results.
 __device__ __forceinline__ double fast_exp(double x) { return exp(x); }
 
+/// exp with the precision of T.
+template <class T>
+__device__ __forceinline__ Accumulate<T> exp_for(Accumulate<T> x) {
+  if constexpr (kHalf<T>)
+    return fast_exp(x);
+  else
+    return exp(x);
+}
+
 /// The threads that share a row. All threads of a block must take part in every sum, even if their row is beyond the
 /// last.
 struct Team {
