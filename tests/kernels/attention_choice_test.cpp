@@ -26,7 +26,7 @@ AttentionArgs packed(int64_t b, int64_t h, int64_t t, int64_t d) {
 
 AttentionGrads gradients(const AttentionArgs& args) { return {args.out, args.q, args.k, args.v}; }
 
-TEST(AttentionChoice, cudnn_takes_what_a_gpt_trains_with) {
+TEST(AttentionChoice, cudnn_suits_what_a_gpt_trains_with) {
   const AttentionArgs args = packed(8, 12, 1024, 64);
   const AttentionGrads grads = gradients(args);
   EXPECT_TRUE(suits_cudnn(args));

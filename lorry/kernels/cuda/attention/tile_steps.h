@@ -92,8 +92,8 @@ __device__ __forceinline__ void hide(const AttentionProblem& p, typename Tile::B
   }
 }
 
-/// exp of a score less a shift, of (scores, late, shift) -> late * score - shift. For 16-bit operands the hardware's,
-/// which is one of 2. kPlain: in one step less, but not exact where large numbers cancel, as added masks have them.
+/// exp(late * score - shift). For 16-bit operands with the hardware's approximation of 2^x. kPlain: in one step less,
+/// but not exact where large numbers cancel, as added masks have them.
 template <class T, bool kPlain>
 __device__ __forceinline__ float weight_of(float score, float late, float shift) {
   constexpr float kLog2e = 1.44269504088896341f;
@@ -284,7 +284,7 @@ __device__ __forceinline__ void differentiate(const AttentionProblem& p, const T
   if (at_edge) hide<Tile, kByQuery>(p, slopes, at, 0);
 }
 
-/// Writes sums, times a factor, to columns from `at` on, within the matrix. row: the first of the tile's rows.
+/// Writes sums, times a factor, to columns from `at` on, within the matrix, which begins with the tile's first row.
 template <class Tile, class T>
 __device__ __forceinline__ void write_sums(const Matrix<T>& to, const typename Tile::Sums& sums, int64_t at,
                                            float factor) {

@@ -27,8 +27,8 @@ struct WarpgroupTile {
   using Block = WarpgroupSums;
   using Sums = WarpgroupSums;
 
-  /// The row and column of a thread's elements; lane 4 g + t has columns 2 t and 2 t + 1 of every 8 of rows g and g +
-  /// 8.
+  /// The row and column of a thread's elements. Lane 4 g + t has rows g and g + 8, and of every 8 columns 2 t and
+  /// 2 t + 1.
   static __device__ int row(int r) { return thread() / 32 * 16 + thread() % 32 / 4 + r * 8; }
   static __device__ int column(int c) { return c / 2 * 8 + thread() % 4 * 2 + c % 2; }
   static __device__ int sum_column(int c) { return column(c); }
