@@ -16,6 +16,10 @@
 namespace lorry::test {
 namespace {
 
+/// How a mask lies in memory: rows of keys, the same one element further, columns of queries, one row for all queries,
+/// one key's column for all keys, and rows of every batch entry and head.
+enum class MaskLayout { rows, shifted, columns, one_row, one_column, whole };
+
 /// A call on the GPU and its gradients.
 struct Case {
   int64_t b, h, g, t, s, d, e;
@@ -23,10 +27,11 @@ struct Case {
   bool causal = false;
   double dropout = 0, scale = 0.2;
   int64_t shift = 0;  ///< elements from the start of memory, where the kernels cannot copy 16 bytes at once
+  MaskLayout layout = MaskLayout::rows;
 
   std::string text() const {
-    return fmt::format("{} x {} ({}) x {} x {} x {} ({}), mask {}, causal {}, dropout {}, scale {}, shift {}", b, h, g,
-                       t, s, d, e, mask, causal, dropout, scale, shift);
+    return fmt::format("{} x {} ({}) x {} x {} x {} ({}), mask {} ({}), causal {}, dropout {}, scale {}, shift {}", b,
+                       h, g, t, s, d, e, mask, static_cast<int>(layout), causal, dropout, scale, shift);
   }
 };
 
@@ -54,10 +59,36 @@ struct AttentionTensors {
                result({x.b, x.g, x.s, x.e}, dtype)};
     args.q = array(inputs[0]), args.k = array(inputs[1]), args.v = array(inputs[2]);
     args.out = array(results[0]), args.logsumexp = array(results[1]);
-    if (values[3].defined()) args.mask = array(inputs[3].expand({x.b, x.h, x.t, x.s}));
+    if (values[3].defined()) {
+      inputs[3] = laid_out(inputs[3], x);
+      args.mask = array(inputs[3].expand({x.b, x.h, x.t, x.s}));
+    }
     args.scale = x.scale, args.causal = x.causal, args.dropout = x.dropout;
     args.key.seed = 3, args.key.offset = 5;
     grads = {array(inputs[4]), array(results[2]), array(results[3]), array(results[4])};
+  }
+
+ private:
+  static Tensor laid_out(const Tensor& mask, const Case& x) {
+    switch (x.layout) {
+      case MaskLayout::rows:
+        return mask;
+      case MaskLayout::shifted: {
+        const Tensor memory = zeros({mask.numel() + 1}, {.dtype = mask.dtype(), .device = kGPU});
+        const Tensor at = memory.slice(0, 1).view(mask.sizes());
+        at.copy_(mask);
+        return at;
+      }
+      case MaskLayout::columns:
+        return mask.transpose(-1, -2).contiguous().transpose(-1, -2);
+      case MaskLayout::one_row:
+        return mask.slice(-2, 0, 1);
+      case MaskLayout::one_column:
+        return mask.slice(-1, 0, 1);
+      case MaskLayout::whole:
+        return mask.expand({x.b, x.h, x.t, x.s}).contiguous();
+    }
+    return mask;
   }
 };
 
@@ -140,6 +171,26 @@ TEST(AttentionKernels, rows_need_no_alignment) {
     check({.b = 1, .h = 2, .g = 1, .t = 70, .s = 290, .d = 64, .e = 64, .causal = causal, .shift = 1});
     check({.b = 1, .h = 2, .g = 2, .t = 100, .s = 67, .d = 72, .e = 128, .causal = causal, .shift = 3});
   }
+}
+
+TEST(AttentionKernels, masks_of_any_strides) {
+  LORRY_SKIP_WITHOUT_CUDA();
+  for (const DType mask : {kBool, kF32})
+    for (const MaskLayout layout : {MaskLayout::rows, MaskLayout::shifted, MaskLayout::columns, MaskLayout::one_row,
+                                    MaskLayout::one_column, MaskLayout::whole}) {
+      check({.b = 2, .h = 2, .g = 1, .t = 200, .s = 320, .d = 64, .e = 64, .mask = mask, .layout = layout});
+      check({.b = 1,
+             .h = 2,
+             .g = 2,
+             .t = 192,
+             .s = 264,
+             .d = 128,
+             .e = 96,
+             .mask = mask,
+             .dropout = 0.2,
+             .layout = layout});
+      check({.b = 1, .h = 1, .g = 1, .t = 65, .s = 131, .d = 32, .e = 32, .mask = mask, .layout = layout});
+    }
 }
 
 TEST(AttentionKernels, any_scale_and_any_lengths) {

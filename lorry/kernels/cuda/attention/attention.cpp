@@ -16,7 +16,19 @@ bool rows_suit(const Array& x) {
   return true;
 }
 
+#ifdef LORRY_WITH_WARPGROUPS
+/// Whether the warpgroups' kernels are faster than cuDNN's, measured on an H200. cuDNN's deterministic backward pass
+/// stores the gradient of the weights, which takes the longer the more keys there are.
+bool prefers_warpgroups(const AttentionArgs& args, bool gradients) {
+  const int64_t s = args.k.size(2);
+  return args.q.size(3) <= 64 && (gradients ? s > 256 : args.causal && s >= 512 && s <= 4096);
+}
+#endif
+
 void forward(const AttentionArgs& args, Stream stream) {
+#ifdef LORRY_WITH_WARPGROUPS
+  if (prefers_warpgroups(args, false) && warpgroup_attention_forward(args, stream)) return;
+#endif
 #ifdef LORRY_WITH_CUDNN
   if (suits_cudnn(args) && cudnn_attention(args, nullptr, stream)) return;
 #endif
@@ -28,8 +40,7 @@ void forward(const AttentionArgs& args, Stream stream) {
 
 void backward(const AttentionArgs& args, const AttentionGrads& grads, Stream stream) {
 #ifdef LORRY_WITH_WARPGROUPS
-  // cuDNN's deterministic pass stores the gradient of the weights, which takes the longer the more keys there are.
-  if (args.q.size(3) <= 64 && args.k.size(2) > 256 && warpgroup_attention_backward(args, grads, stream)) return;
+  if (prefers_warpgroups(args, true) && warpgroup_attention_backward(args, grads, stream)) return;
 #endif
 #ifdef LORRY_WITH_CUDNN
   if (suits_cudnn(args, &grads) && cudnn_attention(args, &grads, stream)) return;

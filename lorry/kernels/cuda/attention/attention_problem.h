@@ -57,6 +57,12 @@ struct Range {
   __device__ bool has(int n) const { return n >= first && n < last; }
 };
 
+/// The calls that a kernel on tensor cores is compiled for: those with neither mask nor dropout, with a mask of bool, a
+/// mask of floats or dropout alone, or all.
+enum class Masks { none, of_bool, of_floats, dropout, any };
+constexpr bool can_mask(Masks masks) { return masks != Masks::none && masks != Masks::dropout; }
+constexpr bool can_drop(Masks masks) { return masks == Masks::dropout || masks == Masks::any; }
+
 /// A call, passed by value. Operands that are null or have width 0 are not read.
 struct AttentionProblem {
   Heads q, k, v, out, grad_out;
@@ -64,6 +70,7 @@ struct AttentionProblem {
   void* delta = nullptr;  ///< [b, h, t] of the compute type: the row sums of grad_out * out
   const void* mask;
   int64_t mask_strides[4] = {};
+  int mask_run = 0;  ///< 16, 8 or 4 bytes, for copies of the mask's rows; 0 where addresses or strides forbid these
   bool mask_is_bool, causal, drops;
   int64_t batches, heads, shared, t, s;
   double scale, dropout_scale;  ///< dropout_scale: the factor of the weights that are not dropped
@@ -90,11 +97,22 @@ struct AttentionProblem {
         dropout_scale(args.dropout < 1 ? 1 / (1 - args.dropout) : 0),
         last_kept(static_cast<uint32_t>(static_cast<uint64_t>(std::ceil((1 - args.dropout) * 4294967296.0)) - 1)),
         key(args.key) {
-    for (int i = 0; mask != nullptr && i < 4; ++i) mask_strides[i] = args.mask.stride(i);
+    if (mask == nullptr) return;
+    auto bytes = static_cast<int64_t>(reinterpret_cast<uintptr_t>(mask));
+    for (int i = 0; i < 4; ++i) {
+      mask_strides[i] = args.mask.stride(i);
+      if (i < 3 && args.mask.size(i) > 1) bytes |= mask_strides[i] * size_of(args.mask.dtype);
+    }
+    if (mask_strides[3] == 1)
+      for (const int run : {4, 8, 16})
+        if (bytes % run == 0) mask_run = run;
   }
 
-  /// Whether there is neither mask nor dropout.
-  bool is_plain() const { return mask == nullptr && !drops; }
+  /// The most special kernel for the call.
+  Masks masks() const {
+    if (mask == nullptr) return drops ? Masks::dropout : Masks::none;
+    return drops ? Masks::any : mask_is_bool ? Masks::of_bool : Masks::of_floats;
+  }
   __device__ bool adds_mask() const { return mask != nullptr && !mask_is_bool; }
 
   /// Whether all of `count` queries from i on attend to all of `count` keys from j on, but for the mask.

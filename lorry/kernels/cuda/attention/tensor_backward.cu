@@ -17,10 +17,11 @@ template <class T>
 using Tile = TensorTile<T, false>;
 
 /// What the derivatives need of the queries of a tile and of the next one.
-template <bool kPlain>
+template <Masks kMasks>
 struct QueryFacts {
   float logsumexp[2][kTileSide], delta[2][kTileSide];
-  TileBits<kPlain> bits[2];
+  MaskBits<kMasks> mask[2];
+  DropoutBits<kMasks> dropout[2];
 
   /// Starts the copies, and writes the bits. Called by all threads.
   __device__ void load(int stage, const AttentionProblem& p, const ScorePosition& at, int threads) {
@@ -28,19 +29,20 @@ struct QueryFacts {
     const int64_t i = at.query + n, row = (at.b * p.heads + at.h) * p.t + i;
     const bool valid = i < p.t;
     const auto start = [&](float(&to)[kTileSide], const void* from) {
-      start_copy_of_word(to + n, static_cast<const float*>(from) + (valid ? row : 0), valid);
+      start_copy<4>(to + n, static_cast<const float*>(from) + (valid ? row : 0), valid ? 4 : 0);
     };
     if (threadIdx.x / kTileSide == 0) start(logsumexp[stage], p.logsumexp);
     if (threadIdx.x / kTileSide == 1) start(delta[stage], p.delta);
-    bits[stage].load(p, at, static_cast<int>(threadIdx.x), threads);
+    mask[stage].read(p, at, static_cast<int>(threadIdx.x), threads);
+    dropout[stage].draw(p, at, static_cast<int>(threadIdx.x), threads);
   }
 };
 
 /// One block's rows of one gradient. kSlopes: not of grad_v.
 // Long: the tiles of a block stay in registers and shared memory over all columns.
-template <class T, int kColumnTiles, bool kByQuery, bool kSlopes, bool kPlain>
+template <class T, int kColumnTiles, bool kByQuery, bool kSlopes, Masks kMasks>
 __device__ __forceinline__ void compute_gradient(const AttentionProblem& p, const Gradient& gradient, Tile<T> tile,
-                                                 QueryFacts<kPlain>& facts, int64_t nth) {
+                                                 QueryFacts<kMasks>& facts, int64_t nth) {
   constexpr int kSide = Tile<T>::kSide, kFirst = kSlopes ? 1 : 0;  // kFirst: the operand of the first product
   const int64_t column = int64_t{blockIdx.y} * kColumnTiles * kSide, width = gradient.values.width;
   if (column >= gradient.result.width) return;
@@ -86,13 +88,13 @@ __device__ __forceinline__ void compute_gradient(const AttentionProblem& p, cons
       return again ? of_next_tile() : TileOperand<T>{values, column};
     });
     const bool at_edge = here.at_edge(p);
-    score<T, Tile<T>, kByQuery>(p, facts.bits[stage], weights, factors, here, at_edge);
-    weigh<T, Tile<T>, kByQuery, kPlain>(weights, factors, facts.logsumexp[stage]);
+    score<T, Tile<T>, kByQuery, kMasks>(p, facts.mask[stage], weights, factors, here, at_edge);
+    weigh<T, Tile<T>, kByQuery, is_exact(kMasks)>(weights, factors, facts.logsumexp[stage]);
     if constexpr (kSlopes) {
-      differentiate<Tile<T>, kByQuery>(p, facts.bits[stage], weights, slopes, facts.delta[stage], here, at_edge);
+      differentiate<Tile<T>, kByQuery>(p, facts.dropout[stage], weights, slopes, facts.delta[stage], here, at_edge);
     } else {
       if (at_edge) hide<Tile<T>, kByQuery>(p, weights, here, 0);  // a query's logsumexp may be NaN
-      drop<Tile<T>, kByQuery>(p, facts.bits[stage], weights);
+      drop<Tile<T>, kByQuery>(p, facts.dropout[stage], weights);
     }
 #pragma unroll
     for (int n = 0; n < kColumnTiles; ++n) {
@@ -112,12 +114,12 @@ __device__ __forceinline__ void compute_gradient(const AttentionProblem& p, cons
     write_sums<Tile<T>>(result, sum[n], column + n * kSide, kSlopes ? static_cast<float>(p.scale) : left_scale(p));
 }
 
-template <class T, int kColumnTiles, bool kPlain>
+template <class T, int kColumnTiles, Masks kMasks>
 __global__ void __launch_bounds__(Tile<T>::kThreads, Tile<T>::blocks(kColumnTiles))
     gradients_kernel(AttentionProblem p, Gradients gradients, int operand_parts) {
   lorry::cuda::begin_programmatic();
   extern __shared__ uint4 memory[];
-  __shared__ QueryFacts<kPlain> facts;
+  __shared__ QueryFacts<kMasks> facts;
   const Tile<T> tile(memory, operand_parts);
   // Blocks of one gradient follow each other: multiprocessors that run different code at once wait for instructions.
   const int64_t nth = blockIdx.x, second = nth - gradients.blocks[0], third = second - gradients.blocks[1];
@@ -135,12 +137,12 @@ void backward_as(const AttentionArgs& args, const AttentionGrads& grads, Stream 
   const AttentionProblem& p = problem.p;
   constexpr int kSide = Tile<T>::kSide;
   const Gradients gradients(p, grads, kSide);
-  with_tiles<kSide>(p, gradients.width(), [&]<int kColumnTiles, bool kPlain>() {
+  with_tiles<kSide>(p, gradients.width(), [&]<int kColumnTiles, Masks kMasks>() {
     constexpr int64_t kColumns = kColumnTiles * kSide;
     const int64_t blocks = gradients.all_blocks(), parts = (gradients.width() + kColumns - 1) / kColumns;
     if (blocks == 0 || parts == 0) return;
-    launch_attention<gradients_kernel<T, kColumnTiles, kPlain>, Tile<T>>(
-        stream, blocks, parts, 2, std::max(p.q.width, p.v.width), sizeof(QueryFacts<kPlain>), p, gradients);
+    launch_attention<gradients_kernel<T, kColumnTiles, kMasks>, Tile<T>>(
+        stream, blocks, parts, 2, std::max(p.q.width, p.v.width), sizeof(QueryFacts<kMasks>), p, gradients);
   });
 }
 

@@ -11,16 +11,16 @@ namespace lorry::kernels::cuda {
 namespace {
 
 /// A block computes kColumnTiles tiles of columns of out; blockIdx.y selects them. Each computes the weights again.
-/// kPlain: there is neither mask nor dropout.
 // Long: the tiles of a block stay in registers and shared memory over all keys.
-template <class T, int kColumnTiles, bool kPlain>
+template <class T, int kColumnTiles, Masks kMasks>
 __global__ void __launch_bounds__(TensorTile<T, true>::kThreads, TensorTile<T, true>::blocks(kColumnTiles))
     forward_kernel(AttentionProblem p, int operand_parts) {
   lorry::cuda::begin_programmatic();
   using Tile = TensorTile<T, true>;
   constexpr int kSide = Tile::kSide, kRows = Tile::kRows;
   extern __shared__ uint4 memory[];
-  __shared__ TileBits<kPlain> bits;
+  __shared__ MaskBits<kMasks> mask;
+  __shared__ DropoutBits<kMasks> dropout;
   Tile tile(memory, operand_parts);
 
   const auto [pair, b, h, first, shared_head] = QueryRows(p, kSide, blockIdx.x);
@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(TensorTile<T, true>::kThreads, TensorTile<T, t
   const int64_t limit = p.causal && first + kSide < p.s ? first + kSide : p.s;
 
   const ScoreFactors factors(p);
-  RunningSoftmax<T, Tile, kPlain> softmax(factors);
+  RunningSoftmax<T, Tile, is_exact(kMasks)> softmax(factors);
   typename Tile::Block scores;
   typename Tile::Sums sum[kColumnTiles] = {};
   if (limit > 0) {
@@ -39,13 +39,14 @@ __global__ void __launch_bounds__(TensorTile<T, true>::kThreads, TensorTile<T, t
   }
   for (int64_t j = 0; j < limit; j += kSide) {
     const ScorePosition at{b, h, first, j};
-    bits.load(p, at, static_cast<int>(threadIdx.x), Tile::kThreads);  // products begin with a barrier
+    mask.read(p, at, static_cast<int>(threadIdx.x), Tile::kThreads);  // products begin with a barrier
+    dropout.draw(p, at, static_cast<int>(threadIdx.x), Tile::kThreads);
     tile.products(scores, 0, q, k.from(j), [&] { return TileOperand<T>{v.from(j), column}; });
-    score<T, Tile, true>(p, bits, scores, factors, at, at.at_edge(p));
+    score<T, Tile, true, kMasks>(p, mask, scores, factors, at, at.at_edge(p));
     float ratio[kRows];
     softmax.add(scores, ratio);
     multiply_rows<Tile>(sum, ratio);
-    drop<Tile, true>(p, bits, scores);
+    drop<Tile, true>(p, dropout, scores);
 #pragma unroll
     for (int n = 0; n < kColumnTiles; ++n) {
       const int64_t here = column + n * kSide, next = here + kSide;
@@ -67,7 +68,7 @@ __global__ void __launch_bounds__(TensorTile<T, true>::kThreads, TensorTile<T, t
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
       ratio[r] = softmax.raise(r, fmaxf(own[0][r], other[0][r]));
-      softmax.total[r] += other[1][r] * weight_of<T, kPlain>(other[0][r], softmax.late, softmax.shift_of(r));
+      softmax.total[r] += other[1][r] * weight_of<T, is_exact(kMasks)>(other[0][r], softmax.late, softmax.shift_of(r));
     }
     multiply_rows<Tile>(sum, ratio);
   }
@@ -97,12 +98,12 @@ bool tensor_attention_forward(const AttentionArgs& args, Stream stream) {
       using Tile = TensorTile<T, true>;
       const AttentionProblem p(args);
       if (p.batches * p.heads * p.t == 0) return;
-      with_tiles<Tile::kSide>(p, p.v.width, [&]<int kColumnTiles, bool kPlain>() {
+      with_tiles<Tile::kSide>(p, p.v.width, [&]<int kColumnTiles, Masks kMasks>() {
         constexpr int64_t kColumns = kColumnTiles * Tile::kSide;
         const int64_t blocks = p.batches * p.heads * ((p.t + Tile::kSide - 1) / Tile::kSide);
         const int64_t parts = std::max<int64_t>(1, (p.v.width + kColumns - 1) / kColumns);
-        launch_attention<forward_kernel<T, kColumnTiles, kPlain>, Tile>(stream, blocks, parts, 1, p.q.width,
-                                                                        sizeof(TileBits<kPlain>), p);
+        launch_attention<forward_kernel<T, kColumnTiles, kMasks>, Tile>(
+            stream, blocks, parts, 1, p.q.width, sizeof(MaskBits<kMasks>) + sizeof(DropoutBits<kMasks>), p);
       });
     }
   });

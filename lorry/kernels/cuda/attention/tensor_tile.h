@@ -337,14 +337,13 @@ class TensorTile {
 /// Whether the device has tensor cores for these kernels.
 inline bool has_tensor_cores(Stream stream) { return lorry::cuda::capability(stream.device.index) >= 80; }
 
-/// Calls f.operator()<kColumnTiles, kPlain>() with the tiles of columns for a result of `width` columns, and whether
-/// the call has neither mask nor dropout.
+/// Calls f.operator()<kColumnTiles, kMasks>() with the tiles of columns for a result of `width` columns.
 template <int kSide, class F>
 void with_tiles(const AttentionProblem& p, int64_t width, F f) {
-  const auto with = [&]<bool kPlain>() {
-    width > kSide ? f.template operator()<2, kPlain>() : f.template operator()<1, kPlain>();
+  const auto with = [&]<Masks kMasks>() {
+    width > kSide ? f.template operator()<2, kMasks>() : f.template operator()<1, kMasks>();
   };
-  p.is_plain() ? with.template operator()<true>() : with.template operator()<false>();
+  p.masks() == Masks::none ? with.template operator()<Masks::none>() : with.template operator()<Masks::any>();
 }
 
 /// Launches kernel(arguments..., parts) for `operands` sets of rows, the widest of `width`; parts: as Tile::parts has

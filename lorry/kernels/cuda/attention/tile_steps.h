@@ -1,81 +1,18 @@
 #pragma once
 
 // What the attention kernels on tensor cores do between products: masks and dropout, the running softmax, the
-// derivatives of scores, and results. `Tile` says which elements of a tile of scores a thread has: rows row(0) to
-// row(kRows - 1) and columns column(0) to column(kColumns - 1). The rows are queries (kByQuery) or keys. kPlain: the
-// call has neither mask nor dropout.
+// derivatives of scores, and results. Tile, kByQuery and kMasks are those of tile_masks.h.
 
-#include "lorry/kernels/cuda/attention/attention_problem.h"
+#include "lorry/kernels/cuda/attention/tile_masks.h"
 #include "lorry/kernels/cuda/common/fast_math.h"
 
 namespace lorry::kernels::cuda {
-
-/// Where a tile is: the batch entry, the head, and the tile's first query and key.
-struct ScorePosition {
-  int64_t b, h, query, key;
-
-  /// Whether there are queries that do not attend to all keys, but for the mask.
-  __device__ bool at_edge(const AttentionProblem& p) const { return !p.sees_all(query, key, kTileSide); }
-};
-
-/// A bit for each weight of a tile: what a bool mask lets through, and what dropout keeps.
-template <bool kPlain>
-struct TileBits {
-  uint32_t seen[2][kTileSide], kept[2][kTileSide];  ///< bit n of [w][i]: of query i and key 32 w + n
-
-  /// Written by `threads` threads, of which this is number `thread`.
-  __device__ void load(const AttentionProblem& p, const ScorePosition& at, int thread, int threads) {
-    for (int n = thread; n < 2 * kTileSide; n += threads) {
-      const int row = n % kTileSide, word = n / kTileSide;
-      const int64_t i = at.query + row, j = at.key + word * 32;
-      if (p.mask != nullptr && p.mask_is_bool) seen[word][row] = p.read_mask(at.b, at.h, i, j);
-      if (p.drops) kept[word][row] = p.draw_kept(at.b, at.h, i, j);
-    }
-  }
-};
-template <>
-struct TileBits<true> {
-  __device__ void load(const AttentionProblem&, const ScorePosition&, int, int) {}
-};
-
-/// Calls f(r, c, bit) for the thread's elements.
-template <class Tile, bool kByQuery, class F>
-__device__ __forceinline__ void for_bits(const uint32_t (&bits)[2][kTileSide], F&& f) {
-  // The elements of a thread are 1 or a multiple of 8 rows or columns apart, so their bits have fixed distances.
-  const int row = Tile::row(0), column = Tile::column(0);
-  if constexpr (kByQuery) {
-#pragma unroll
-    for (int r = 0; r < Tile::kRows; ++r)
-#pragma unroll
-      for (int w = 0; w < Tile::kColumns / 8; ++w) {
-        const uint32_t word = bits[column / 32 + w][Tile::row(r)] >> (column % 32);
-#pragma unroll
-        for (int c = 0; c < 8; ++c) f(r, 8 * w + c, (word & 1u << (c / 2 * 8 + c % 2)) != 0);
-      }
-  } else {
-#pragma unroll
-    for (int c = 0; c < Tile::kColumns; ++c) {
-      const uint32_t word = bits[row / 32][Tile::column(c)] >> (row % 32);
-#pragma unroll
-      for (int r = 0; r < Tile::kRows; ++r) f(r, c, (word & 1u << (8 * r)) != 0);
-    }
-  }
-}
 
 /// Folds over the four threads of a row, in a fixed order.
 template <class F>
 __device__ __forceinline__ float over_row(float value, F combine) {
   value = combine(value, __shfl_xor_sync(0xffffffffu, value, 2));
   return combine(value, __shfl_xor_sync(0xffffffffu, value, 1));
-}
-
-/// Calls f(r, c) for the thread's elements.
-template <class Tile, class F>
-__device__ __forceinline__ void for_elements(F&& f) {
-#pragma unroll
-  for (int r = 0; r < Tile::kRows; ++r)
-#pragma unroll
-    for (int c = 0; c < Tile::kColumns; ++c) f(r, c);
 }
 
 /// Sets the elements of a tile at an edge whose query does not attend to their key, but for the mask.
@@ -92,17 +29,20 @@ __device__ __forceinline__ void hide(const AttentionProblem& p, typename Tile::B
   }
 }
 
-/// exp(late * score - shift). For 16-bit operands with the hardware's approximation of 2^x. kPlain: in one step less,
-/// but not exact where large numbers cancel, as added masks have them.
-template <class T, bool kPlain>
+/// Whether scores can be large numbers that cancel: added masks have them.
+constexpr bool is_exact(Masks masks) { return masks == Masks::of_floats || masks == Masks::any; }
+
+/// exp(late * score - shift). For 16-bit operands with the hardware's approximation of 2^x. kExact: also where large
+/// numbers cancel, in one step more.
+template <class T, bool kExact>
 __device__ __forceinline__ float weight_of(float score, float late, float shift) {
   constexpr float kLog2e = 1.44269504088896341f;
   if constexpr (!kHalf<T>)
     return exp(fmaf(score, late, -shift));
-  else if constexpr (kPlain)
-    return fast_exp2(fmaf(score, late * kLog2e, -shift * kLog2e));
-  else
+  else if constexpr (kExact)
     return fast_exp2(fmaf(score, late, -shift) * kLog2e);
+  else
+    return fast_exp2(fmaf(score, late * kLog2e, -shift * kLog2e));
 }
 
 /// The factor of products, `scale`, in two. `late` is applied when weights are computed, together with the subtraction
@@ -118,49 +58,24 @@ struct ScoreFactors {
   }
 };
 
-/// Adds the mask, of floats, to a tile of scores.
-template <class T, class Tile, bool kByQuery>
-__device__ __forceinline__ void add_mask(const AttentionProblem& p, typename Tile::Block& scores,
-                                         const ScorePosition& at) {
-  const int64_t row_stride = p.mask_strides[kByQuery ? 2 : 3], column_stride = p.mask_strides[kByQuery ? 3 : 2];
-  const T* const first = static_cast<const T*>(p.mask) + at.b * p.mask_strides[0] + at.h * p.mask_strides[1] +
-                         at.query * p.mask_strides[2] + at.key * p.mask_strides[3];
-#pragma unroll
-  for (int r = 0; r < Tile::kRows; ++r) {
-    const Range seen = kByQuery ? p.keys_of(at.query + Tile::row(r), at.key, kTileSide)
-                                : p.queries_of(at.query, at.key + Tile::row(r), kTileSide);
-    const T* const from = first + Tile::row(r) * row_stride;
-#pragma unroll
-    for (int c = 0; c < Tile::kColumns; ++c)
-      if (seen.has(Tile::column(c))) scores[r][c] += static_cast<float>(from[Tile::column(c) * column_stride]);
-  }
-}
-
 /// Turns the products of queries and keys into scores but for the late factor; -infinity where a query does not attend
 /// to a key.
-template <class T, class Tile, bool kByQuery, bool kPlain>
-__device__ __forceinline__ void score(const AttentionProblem& p, const TileBits<kPlain>& bits,
-                                      typename Tile::Block& products, const ScoreFactors& factors,
-                                      const ScorePosition& at, bool at_edge) {
-  constexpr float kNone = -std::numeric_limits<float>::infinity();
-  if (factors.early != 1) for_elements<Tile>([&](int r, int c) { products[r][c] *= factors.early; });
-  if constexpr (!kPlain) {
-    if (p.adds_mask()) add_mask<T, Tile, kByQuery>(p, products, at);
-    if (p.mask != nullptr && p.mask_is_bool)
-      for_bits<Tile, kByQuery>(bits.seen, [&](int r, int c, bool seen) {
-        if (!seen) products[r][c] += kNone;
-      });
-  }
-  if (at_edge) hide<Tile, kByQuery>(p, products, at, kNone);
+template <class T, class Tile, bool kByQuery, Masks kMasks, class Mask>
+__device__ __forceinline__ void score(const AttentionProblem& p, const Mask& mask, typename Tile::Block& products,
+                                      const ScoreFactors& factors, const ScorePosition& at, bool at_edge) {
+  const bool adds = kMasks == Masks::of_floats || (kMasks == Masks::any && p.adds_mask());
+  if (!adds && factors.early != 1) for_elements<Tile>([&](int r, int c) { products[r][c] *= factors.early; });
+  if constexpr (can_mask(kMasks)) mask.template apply<T, Tile, kByQuery>(p, products, factors.early, at);
+  if (at_edge) hide<Tile, kByQuery>(p, products, at, -std::numeric_limits<float>::infinity());
 }
 
 /// Drops weights. Those that are left lack the factor dropout_scale.
-template <class Tile, bool kByQuery, bool kPlain>
-__device__ __forceinline__ void drop(const AttentionProblem& p, const TileBits<kPlain>& bits,
+template <class Tile, bool kByQuery, Masks kMasks>
+__device__ __forceinline__ void drop(const AttentionProblem& p, const DropoutBits<kMasks>& dropout,
                                      typename Tile::Block& weights) {
-  if constexpr (!kPlain) {
+  if constexpr (can_drop(kMasks)) {
     if (!p.drops) return;
-    for_bits<Tile, kByQuery>(bits.kept, [&](int r, int c, bool kept) {
+    for_bits<Tile, kByQuery>(dropout.kept, [&](int r, int c, bool kept) {
       if (!kept) weights[r][c] = 0;
     });
   }
@@ -173,7 +88,7 @@ __device__ __forceinline__ float left_scale(const AttentionProblem& p) {
 /// The softmax of rows whose scores come a tile at a time (Milakov & Gimelshein 2018, algorithm 3): a base for each
 /// row, near its largest score so far, and the sum of its weights exp(score - base). A thread's sum is of its own
 /// columns.
-template <class T, class Tile, bool kPlain>
+template <class T, class Tile, bool kExact>
 struct RunningSoftmax {
   static constexpr float kNone = -std::numeric_limits<float>::infinity();
   /// Weights may be as large as exp(kSlack) before the base is raised: most tiles leave it, and the sums, as they are.
@@ -201,14 +116,14 @@ struct RunningSoftmax {
       const float shift = shift_of(r);
 #pragma unroll
       for (int c = 0; c < Tile::kColumns; ++c)
-        total[r] += scores[r][c] = weight_of<T, kPlain>(scores[r][c], late, shift);
+        total[r] += scores[r][c] = weight_of<T, kExact>(scores[r][c], late, shift);
     }
   }
   /// Makes the weights of a row relative to another base; returns the factor of what they were.
   __device__ __forceinline__ float raise(int r, float to) {
     const float before = base[r];
     base[r] = to;
-    const float ratio = before == to ? 1.0f : weight_of<T, kPlain>(before, late, shift_of(r));
+    const float ratio = before == to ? 1.0f : weight_of<T, kExact>(before, late, shift_of(r));
     total[r] *= ratio;
     return ratio;
   }
@@ -245,7 +160,7 @@ __device__ __forceinline__ void multiply_rows(typename Tile::Sums (&sums)[kSums]
 }
 
 /// Turns scores into weights. logsumexp: of the tile's queries.
-template <class T, class Tile, bool kByQuery, bool kPlain>
+template <class T, class Tile, bool kByQuery, bool kExact>
 __device__ __forceinline__ void weigh(typename Tile::Block& scores, const ScoreFactors& factors,
                                       const float* logsumexp) {
   constexpr int kQueries = kByQuery ? Tile::kRows : Tile::kColumns, kKeys = kByQuery ? Tile::kColumns : Tile::kRows;
@@ -255,21 +170,21 @@ __device__ __forceinline__ void weigh(typename Tile::Block& scores, const ScoreF
 #pragma unroll
     for (int n = 0; n < kKeys; ++n) {
       float& x = kByQuery ? scores[m][n] : scores[n][m];
-      x = weight_of<T, kPlain>(x, factors.late, shift);
+      x = weight_of<T, kExact>(x, factors.late, shift);
     }
   }
 }
 
 /// Turns slopes grad_out v^T into the derivatives of the scores, but for the factor `scale`. delta: of the tile's
 /// queries.
-template <class Tile, bool kByQuery, bool kPlain>
-__device__ __forceinline__ void differentiate(const AttentionProblem& p, const TileBits<kPlain>& bits,
+template <class Tile, bool kByQuery, Masks kMasks>
+__device__ __forceinline__ void differentiate(const AttentionProblem& p, const DropoutBits<kMasks>& dropout,
                                               const typename Tile::Block& weights, typename Tile::Block& slopes,
                                               const float* delta, const ScorePosition& at, bool at_edge) {
-  if constexpr (!kPlain)
+  if constexpr (can_drop(kMasks))
     if (p.drops) {
       const float scale = left_scale(p);
-      for_bits<Tile, kByQuery>(bits.kept, [&](int r, int c, bool kept) { slopes[r][c] *= kept ? scale : 0.0f; });
+      for_bits<Tile, kByQuery>(dropout.kept, [&](int r, int c, bool kept) { slopes[r][c] *= kept ? scale : 0.0f; });
     }
   constexpr int kQueries = kByQuery ? Tile::kRows : Tile::kColumns, kKeys = kByQuery ? Tile::kColumns : Tile::kRows;
 #pragma unroll

@@ -13,18 +13,19 @@
 namespace lorry::kernels::cuda {
 namespace {
 
-template <class T, int kParts, bool kPlain>
+template <class T, int kParts, Masks kMasks>
 struct Shared {
   Panel<T, kParts> rows[2], columns[2][2];
-  TileBits<kPlain> bits[2];
+  MaskTile<T, kMasks> mask;
+  DropoutBits<kMasks> dropout[2];
   float logsumexp[2][kTileSide], delta[2][kTileSide];
 };
 
 /// kByQuery: grad_q. Otherwise grad_k and grad_v.
 // Long: the tiles of a block stay in registers and shared memory over all columns.
-template <class T, int kParts, bool kPlain, bool kByQuery>
+template <class T, int kParts, Masks kMasks, bool kByQuery>
 __device__ __forceinline__ void compute_gradients(const AttentionProblem& p, const Gradients& gradients,
-                                                  Shared<T, kParts, kPlain>& shared, int64_t nth) {
+                                                  Shared<T, kParts, kMasks>& shared, int64_t nth) {
   using Tile = WarpgroupTile<T, kParts>;
   constexpr int kSide = Tile::kSide;
   const GradientRows rows(p, kByQuery, kSide, nth);
@@ -35,8 +36,8 @@ __device__ __forceinline__ void compute_gradients(const AttentionProblem& p, con
     const int64_t i = query + Tile::thread() % kSide, row = (rows.b * p.heads + h) * p.t + i;
     const bool is_delta = Tile::thread() >= kSide, valid = i < p.t;
     const auto* const from = static_cast<const float*>(is_delta ? p.delta : p.logsumexp);
-    start_copy_of_word((is_delta ? shared.delta : shared.logsumexp)[stage] + Tile::thread() % kSide,
-                       valid ? from + row : from, valid);
+    start_copy<4>((is_delta ? shared.delta : shared.logsumexp)[stage] + Tile::thread() % kSide,
+                  valid ? from + row : from, valid ? 4 : 0);
   };
   const auto position = [&](int64_t h, int64_t at) {
     return ScorePosition{rows.b, h, kByQuery ? rows.first : at, kByQuery ? at : rows.first};
@@ -52,10 +53,11 @@ __device__ __forceinline__ void compute_gradients(const AttentionProblem& p, con
     }
     if (!kByQuery) copy_facts(stage, h, at);
   };
-  const auto load_bits = [&](int stage, int64_t h, int64_t at) {
-    shared.bits[stage].load(p, position(h, at), Tile::thread(), Tile::kThreads);
+  const auto draw = [&](int stage, int64_t h, int64_t at) {
+    shared.dropout[stage].draw(p, position(h, at), Tile::thread(), Tile::kThreads);
   };
 
+  MaskCopier<T, kMasks, kByQuery> masks;
   const ScoreFactors factors(p);
   typename Tile::Sums sums[kParts] = {}, value_sums[kByQuery ? 1 : kParts] = {};
   int64_t h = rows.first_head, at = rows.begin;
@@ -68,39 +70,47 @@ __device__ __forceinline__ void compute_gradients(const AttentionProblem& p, con
     }
     if (kByQuery) copy_facts(0, h, rows.first);
     load(0, h, at);
-    load_bits(0, h, at);
+    draw(0, h, at);
   }
   for (int stage = 0; h < last_head; stage = 1 - stage) {
     const ScorePosition here = position(h, at);
+    if (at == rows.begin) masks.begin(p, here);
     at += kSide;
     if (at >= rows.end) at = rows.begin, ++h;
     Tile::wait_for_panels();
+    masks.copy(p, here, shared.mask);
+    commit_copies();
     if (h < last_head) load(1 - stage, h, at);
+    commit_copies();
 
     typename Tile::Block weights, slopes;
     begin_products();
     Tile::start_products(weights, shared.rows[0], shared.columns[stage][0]);
     Tile::start_products(slopes, shared.rows[1], shared.columns[stage][1]);
-    if (h < last_head) load_bits(1 - stage, h, at);
+    if (h < last_head) draw(1 - stage, h, at);
     wait_for_products<1>(weights);
     const int of_facts = kByQuery ? 0 : stage;
     const bool at_edge = here.at_edge(p);
-    score<T, Tile, kByQuery>(p, shared.bits[stage], weights, factors, here, at_edge);
-    weigh<T, Tile, kByQuery, kPlain>(weights, factors, shared.logsumexp[of_facts]);
+    if (has_mask<kMasks>(p)) {
+      wait_for_copies<1>();  // of the mask
+      __syncthreads();
+    }
+    score<T, Tile, kByQuery, kMasks>(p, shared.mask, weights, factors, here, at_edge);
+    weigh<T, Tile, kByQuery, is_exact(kMasks)>(weights, factors, shared.logsumexp[of_facts]);
     wait_for_products<0>(slopes);
     typename Tile::Fragments left;
     if constexpr (!kByQuery) {
       if (at_edge) hide<Tile, kByQuery>(p, weights, here, 0);  // a query's logsumexp may be NaN
       typename Tile::Block dropped;
       for_elements<Tile>([&](int r, int c) { dropped[r][c] = weights[r][c]; });
-      drop<Tile, kByQuery>(p, shared.bits[stage], dropped);
+      drop<Tile, kByQuery>(p, shared.dropout[stage], dropped);
       Tile::narrow(left, dropped);
       begin_products(left, value_sums[0], value_sums[kParts - 1], sums[0], sums[kParts - 1]);
       Tile::start_accumulate(value_sums, left, shared.columns[stage][1]);
     } else {
       begin_products(sums[0], sums[kParts - 1]);
     }
-    differentiate<Tile, kByQuery>(p, shared.bits[stage], weights, slopes, shared.delta[of_facts], here, at_edge);
+    differentiate<Tile, kByQuery>(p, shared.dropout[stage], weights, slopes, shared.delta[of_facts], here, at_edge);
     typename Tile::Fragments derivatives;
     Tile::narrow(derivatives, slopes);
     begin_products(derivatives);
@@ -118,22 +128,22 @@ __device__ __forceinline__ void compute_gradients(const AttentionProblem& p, con
 }
 
 /// The first blocks compute grad_k and grad_v, which takes longer, the others grad_q.
-template <class T, int kParts, bool kPlain>
+template <class T, int kParts, Masks kMasks>
 __global__ void __launch_bounds__(128, kParts == 1 ? 3 : 2) gradients_kernel(AttentionProblem p, Gradients gradients) {
   lorry::cuda::begin_programmatic();
   extern __shared__ __align__(1024) unsigned char memory[];
-  auto& shared = *reinterpret_cast<Shared<T, kParts, kPlain>*>(memory);
+  auto& shared = *reinterpret_cast<Shared<T, kParts, kMasks>*>(memory);
   const int64_t by_key = gradients.blocks[1];
   if (blockIdx.x < by_key)
-    compute_gradients<T, kParts, kPlain, false>(p, gradients, shared, blockIdx.x);
+    compute_gradients<T, kParts, kMasks, false>(p, gradients, shared, blockIdx.x);
   else
-    compute_gradients<T, kParts, kPlain, true>(p, gradients, shared, blockIdx.x - by_key);
+    compute_gradients<T, kParts, kMasks, true>(p, gradients, shared, blockIdx.x - by_key);
 }
 
-template <class T, int kParts, bool kPlain>
+template <class T, int kParts, Masks kMasks>
 void launch_backward(const AttentionProblem& p, const Gradients& gradients, Stream stream) {
-  constexpr auto kKernel = gradients_kernel<T, kParts, kPlain>;
-  constexpr size_t kBytes = sizeof(Shared<T, kParts, kPlain>);
+  constexpr auto kKernel = gradients_kernel<T, kParts, kMasks>;
+  constexpr size_t kBytes = sizeof(Shared<T, kParts, kMasks>);
   const int64_t blocks = gradients.blocks[0] + gradients.blocks[1];
   if (blocks == 0 || gradients.width() == 0) return;
   allow_shared_once<kKernel>(stream.device.index, kBytes);
@@ -149,7 +159,7 @@ bool warpgroup_attention_backward(const AttentionArgs& args, const AttentionGrad
   const AttentionProblem& p = problem.p;
   const Gradients gradients(p, grads, kTileSide);
   with_panels(args, p,
-              [&]<class T, int kParts, bool kPlain>() { launch_backward<T, kParts, kPlain>(p, gradients, stream); });
+              [&]<class T, int kParts, Masks kMasks>() { launch_backward<T, kParts, kMasks>(p, gradients, stream); });
   return true;
 }
 

@@ -14,24 +14,25 @@ namespace {
 template <int kParts>
 constexpr int kMostWarpgroups = kParts == 1 ? 2 : 3;
 
-template <class T, int kParts, bool kPlain>
+template <class T, int kParts, Masks kMasks>
 struct Shared {
   Panel<T, kParts> keys[2], values[2];
-  TileBits<kPlain> bits[2][kMostWarpgroups<kParts>];
+  MaskTile<T, kMasks> masks[2][kMostWarpgroups<kParts>];
+  DropoutBits<kMasks> dropout[2][kMostWarpgroups<kParts>];
   Panel<T, kParts> queries[kMostWarpgroups<kParts>];
 };
 
 /// The products of a tile's weights with values, and those of the next tile's scores, run together: the weights of the
 /// next tile are computed while the former still run (Shah et al. 2024, algorithm 2).
 // Long: the tiles of a block stay in registers and shared memory over all keys.
-template <class T, int kParts, bool kPlain>
+template <class T, int kParts, Masks kMasks>
 __global__ void __launch_bounds__(kMostWarpgroups<kParts> * 128, kParts == 1 ? 2 : 1)
     forward_kernel(AttentionProblem p) {
   lorry::cuda::begin_programmatic();
   using Tile = WarpgroupTile<T, kParts>;
   constexpr int kSide = Tile::kSide;
   extern __shared__ __align__(1024) unsigned char memory[];
-  auto& shared = *reinterpret_cast<Shared<T, kParts, kPlain>*>(memory);
+  auto& shared = *reinterpret_cast<Shared<T, kParts, kMasks>*>(memory);
   const int warpgroup = Tile::warpgroup(), warpgroups = static_cast<int>(blockDim.x) / Tile::kThreads;
 
   const int rows = warpgroups * kSide;
@@ -51,25 +52,28 @@ __global__ void __launch_bounds__(kMostWarpgroups<kParts> * 128, kParts == 1 ? 2
   const auto load_values = [&](int n) {
     if (n < tiles && warpgroup == warpgroups - 1) values.copy(shared.values[n % 2]);
   };
-  const auto load_bits = [&](int n) {
-    if (n < tiles)
-      shared.bits[n % 2][warpgroup].load(p, {b, h, own, int64_t{n} * kSide}, Tile::thread(), Tile::kThreads);
+  MaskCopier<T, kMasks, true> masks;
+  masks.begin(p, {b, h, own, 0});
+  const auto start_masks = [&](int n) {
+    if (n >= tiles) return;
+    const ScorePosition at{b, h, own, int64_t{n} * kSide};
+    masks.copy(p, at, shared.masks[n % 2][warpgroup]);
+    shared.dropout[n % 2][warpgroup].draw(p, at, Tile::thread(), Tile::kThreads);
   };
 
   const ScoreFactors factors(p);
-  RunningSoftmax<T, Tile, kPlain> softmax(factors);
+  RunningSoftmax<T, Tile, is_exact(kMasks)> softmax(factors);
   typename Tile::Block scores;
   typename Tile::Sums sums[kParts] = {};
   typename Tile::Fragments weights;
   float ratio[Tile::kRows];
   const auto weigh_tile = [&](int n) {
-    const auto& bits = shared.bits[n % 2][warpgroup];
     const ScorePosition at{b, h, own, int64_t{n} * kSide};
-    score<T, Tile, true>(p, bits, scores, factors, at, at.at_edge(p));
+    score<T, Tile, true, kMasks>(p, shared.masks[n % 2][warpgroup], scores, factors, at, at.at_edge(p));
     softmax.add(scores, ratio);
-    drop<Tile, true>(p, bits, scores);
+    drop<Tile, true>(p, shared.dropout[n % 2][warpgroup], scores);
   };
-  // Values n, and keys and bits n + 1, are there; all have used keys n and values n - 1.
+  // Values n, and keys and masks n + 1, are there; all have used keys n and values n - 1.
   const auto wait_for = [&](int n) {
     Tile::wait_for_panels();
     load_keys(n + 2);
@@ -80,11 +84,11 @@ __global__ void __launch_bounds__(kMostWarpgroups<kParts> * 128, kParts == 1 ? 2
     queries.begin(p.q.at<const T>(b, h).data, own);
     queries.copy(shared.queries[warpgroup]);
     load_keys(0);
-    load_bits(0);
+    start_masks(0);
     Tile::wait_for_panels();
     load_keys(1);
     load_values(0);
-    load_bits(1);
+    start_masks(1);
   }
   int n = 0;
   if (own_tiles > 0) {
@@ -95,10 +99,10 @@ __global__ void __launch_bounds__(kMostWarpgroups<kParts> * 128, kParts == 1 ? 2
     Tile::narrow(weights, scores);
     for (; n + 1 < own_tiles; ++n) {
       wait_for(n);
+      start_masks(n + 2);
       begin_products(weights, sums[0], sums[kParts - 1]);
       Tile::start_products(scores, shared.queries[warpgroup], shared.keys[(n + 1) % 2]);
       Tile::start_accumulate(sums, weights, shared.values[n % 2]);
-      load_bits(n + 2);
       wait_for_products<1>(scores);
       weigh_tile(n + 1);
       wait_for_products<0>(sums[0], sums[kParts - 1]);
@@ -124,10 +128,10 @@ __global__ void __launch_bounds__(kMostWarpgroups<kParts> * 128, kParts == 1 ? 2
   for (int n = 0; n < kParts; ++n) write_sums<Tile>(p.out.at<T>(b, h).from(own), sums[n], n * kSide, 1);
 }
 
-template <class T, int kParts, bool kPlain>
+template <class T, int kParts, Masks kMasks>
 void launch_forward(const AttentionProblem& p, Stream stream) {
-  constexpr auto kKernel = forward_kernel<T, kParts, kPlain>;
-  constexpr size_t kBytes = sizeof(Shared<T, kParts, kPlain>);
+  constexpr auto kKernel = forward_kernel<T, kParts, kMasks>;
+  constexpr size_t kBytes = sizeof(Shared<T, kParts, kMasks>);
   const auto blocks_of = [&](int warpgroups) {
     return p.batches * p.heads * ((p.t + warpgroups * kTileSide - 1) / (warpgroups * kTileSide));
   };
@@ -150,7 +154,7 @@ void launch_forward(const AttentionProblem& p, Stream stream) {
 bool warpgroup_attention_forward(const AttentionArgs& args, Stream stream) {
   if (!suits_warpgroups(args, stream)) return false;
   const AttentionProblem p(args);
-  with_panels(args, p, [&]<class T, int kParts, bool kPlain>() { launch_forward<T, kParts, kPlain>(p, stream); });
+  with_panels(args, p, [&]<class T, int kParts, Masks kMasks>() { launch_forward<T, kParts, kMasks>(p, stream); });
   return true;
 }
 

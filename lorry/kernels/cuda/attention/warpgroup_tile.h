@@ -121,7 +121,7 @@ class PanelCopier {
       const bool has_row = row_of_thread_ + i * kStep < left_;
       if (runs_) {
         const bool valid = has_row && column_ < width_;
-        start_copy(place, source, valid);  // an invalid one reads nothing
+        start_copy(place, source, valid ? 16 : 0);  // an invalid one reads nothing
       } else {
         Run<T, 8> run;
 #pragma unroll
@@ -145,12 +145,23 @@ inline bool suits_warpgroups(const AttentionArgs& args, Stream stream) {
          args.v.size(3) <= kMostWidth && lorry::cuda::properties(stream.device.index).compute_capability == 90;
 }
 
-/// Calls f.operator()<T, kParts, kPlain>() for the call's type and widths.
+/// Calls f.operator()<T, kParts, kMasks>() for the call's type, widths and masks.
 template <class F>
 void with_panels(const AttentionArgs& args, const AttentionProblem& p, F f) {
   const int64_t width = std::max(p.q.width, p.v.width);
   const auto with = [&]<class T, int kParts>() {
-    p.is_plain() ? f.template operator()<T, kParts, true>() : f.template operator()<T, kParts, false>();
+    switch (p.masks()) {
+      case Masks::none:
+        return f.template operator()<T, kParts, Masks::none>();
+      case Masks::of_bool:
+        return f.template operator()<T, kParts, Masks::of_bool>();
+      case Masks::of_floats:
+        return f.template operator()<T, kParts, Masks::of_floats>();
+      case Masks::dropout:
+        return f.template operator()<T, kParts, Masks::dropout>();
+      case Masks::any:
+        return f.template operator()<T, kParts, Masks::any>();
+    }
   };
   const auto as = [&]<class T>() { width > 64 ? with.template operator()<T, 2>() : with.template operator()<T, 1>(); };
   args.q.dtype == kF16 ? as.template operator()<Float16>() : as.template operator()<BFloat16>();

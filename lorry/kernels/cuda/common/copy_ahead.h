@@ -1,6 +1,6 @@
 #pragma once
 
-// Copies of 16 or 4 bytes from device memory to shared memory that go on while the thread does other things (PTX ISA,
+// Copies of 16, 8 or 4 bytes from device memory to shared memory that go on while the thread does other things (PTX ISA,
 // "cp.async"). Before compute capability 8.0 they are over when they return.
 
 #include <cstdint>
@@ -8,29 +8,25 @@
 namespace lorry::kernels::cuda {
 
 #ifdef __CUDACC__
-/// Starts a copy, or fills the 16 bytes with zeros. The thread that called it may read them after wait_for_copies.
-__device__ __forceinline__ void start_copy(void* to, const void* from, bool valid = true) {
+/// Starts a copy of 16, 8 or 4 bytes, of which those from `valid` on become zeros; both addresses are multiples of
+/// kBytes. The thread that called it may read them after wait_for_copies.
+template <int kBytes = 16>
+__device__ __forceinline__ void start_copy(void* to, const void* from, int valid = kBytes) {
 #if __CUDA_ARCH__ >= 800
-  asm volatile(
-      "cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(static_cast<uint32_t>(__cvta_generic_to_shared(to))),
-      "l"(__cvta_generic_to_global(from)), "r"(valid ? 16 : 0)
-      : "memory");
+  const auto shared = static_cast<uint32_t>(__cvta_generic_to_shared(to));
+  const auto device = __cvta_generic_to_global(from);
+  if constexpr (kBytes == 16)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(device), "r"(valid) : "memory");
+  else
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(shared), "l"(device), "n"(kBytes), "r"(valid)
+                 : "memory");
 #else
-  *static_cast<uint4*>(to) = valid ? *static_cast<const uint4*>(from) : uint4{};
+  for (int n = 0; n < kBytes; ++n)
+    static_cast<unsigned char*>(to)[n] = n < valid ? static_cast<const unsigned char*>(from)[n] : 0;
 #endif
 }
-
-/// The same for 4 bytes; both addresses are multiples of 4.
-__device__ __forceinline__ void start_copy_of_word(void* to, const void* from, bool valid = true) {
-#if __CUDA_ARCH__ >= 800
-  asm volatile(
-      "cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(static_cast<uint32_t>(__cvta_generic_to_shared(to))),
-      "l"(__cvta_generic_to_global(from)), "r"(valid ? 4 : 0)
-      : "memory");
-#else
-  *static_cast<uint32_t*>(to) = valid ? *static_cast<const uint32_t*>(from) : 0;
-#endif
-}
+template <int kBytes = 16>
+void start_copy(void* to, const void* from, bool valid) = delete;  // valid is a number of bytes
 
 /// Ends a group of copies.
 __device__ __forceinline__ void commit_copies() {

@@ -179,7 +179,7 @@ __device__ __forceinline__ void load_x(T* to, const MmaRows<T>& p, int first_row
   };
   if (p.x_in_runs) {
     each_run([&](T* into, int row, int at, int count) {
-      start_copy(into, count > 0 ? p.x + row * p.x_row + at : p.x, count > 0);
+      start_copy(into, count > 0 ? p.x + row * p.x_row + at : p.x, count > 0 ? 16 : 0);
     });
     wait_for_copies();
   } else {
@@ -205,9 +205,9 @@ __device__ __forceinline__ void load_raw_x(NormSpace<T>& to, const MmaRows<T>& p
   const int row = thread_of_part() / kRunsOfRow, at = thread_of_part() % kRunsOfRow * kRun<T>;
   if (at < p.k) {
     for (int r = row; r < kGroup && first_row + r < p.m; r += kRowsAtOnce)
-      start_copy(&to.rows[r][at], p.x + (first_row + r) * p.x_row + at, true);
+      start_copy(&to.rows[r][at], p.x + (first_row + r) * p.x_row + at);
     const T* const from = row == 0 ? p.norm.weights.weight : row == 1 ? p.norm.weights.bias : nullptr;
-    if (from != nullptr) start_copy((row == 0 ? to.weight : to.bias) + at, from + at, true);
+    if (from != nullptr) start_copy((row == 0 ? to.weight : to.bias) + at, from + at);
   }
   wait_for_copies();
   __syncthreads();
