@@ -33,6 +33,10 @@ struct WideIndexer {
   }
 
   LORRY_HOST_DEVICE void operator()(int64_t n, int64_t (&offsets)[kOperands]) const {
+    if (rank == 1) {  // at once: loads wait for it
+      for (int k = 0; k < kOperands; ++k) offsets[k] = n * strides[k][0];
+      return;
+    }
     for (int k = 0; k < kOperands; ++k) offsets[k] = 0;
 #pragma unroll 1  // unrolled, it would be most of the kernel's code
     for (int d = 0; d < rank; ++d) {

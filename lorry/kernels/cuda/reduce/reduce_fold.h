@@ -118,7 +118,8 @@ __global__ void __launch_bounds__(kHeldBlock)
     fold_held(const FoldEnd<Accumulate<T>> end, const T* x, const HeldRows rows) {
   lorry::cuda::begin_programmatic();
   using C = Accumulate<T>;
-  __shared__ FoldCell<kFold, C> slots[kWarp];
+  using Cell = FoldCell<kFold, C>;
+  __shared__ Cell slots[kWarp];
   const Team team(rows.lanes);
   const bool live = team.row < rows.count;
   const int body = live ? rows.body : 0;
@@ -126,9 +127,10 @@ __global__ void __launch_bounds__(kHeldBlock)
   if (live) rows.output_dims(team.row, at);
   C runs[kRuns][kRun<T>];
   load_runs(x + at[0], body, team.lane, team.lanes, rows.once, runs);
-  const auto fold = [&](Map map) { return fold_row<T, kFold>(runs, map, body, team, slots); };
-  const auto total = end.map == Map::none ? fold(Map::none) : fold(end.map);  // the first without a test per element
-  if (live && team.lane == 0) end.finish(at[1], total);
+  const auto fold = [&](Map map) { return fold_runs<T, kFold>(runs, map, body, team.lane, team.lanes); };
+  Cell total[1] = {end.map == Map::none ? fold(Map::none) : fold(end.map)};  // the first without a test per element
+  team.fold_to_first(total, fold_identity<Cell>(kFold), slots, [](Cell a, Cell b) { return fold_one<kFold>(a, b); });
+  if (live && team.lane == 0) end.finish(at[1], total[0]);
 }
 
 /// The same for rows of many lanes; a block has a row, and a thread the work of kLanesEach lanes. Of such small

@@ -137,14 +137,16 @@ struct Team {
   /// * 32 values. The block may reuse it for the next fold but one.
   template <int K, class C, class F>
   __device__ __forceinline__ void fold(C (&values)[K], C none, C* slots, F f) const {
-    fold_lanes(values, min(lanes, kWarp), f);
-    if (lanes <= kWarp) return;
-    const int in_warp = threadIdx.x % kWarp, warps = lanes / kWarp;
-    if (in_warp == 0)
-      for (int k = 0; k < K; ++k) slots[k * kWarp + threadIdx.x / kWarp] = values[k];
-    __syncthreads();
-    for (int k = 0; k < K; ++k) values[k] = in_warp < warps ? slots[k * kWarp + first_warp + in_warp] : none;
-    fold_lanes(values, kWarp, f);
+    fold_warps(values, slots, f);
+    if (lanes > kWarp) fold_slots<kWarp>(values, none, slots, f);
+  }
+  /// The same, but only the team's first lane gets the folds, with fewer instructions.
+  template <int K, class C, class F>
+  __device__ __forceinline__ void fold_to_first(C (&values)[K], C none, C* slots, F f) const {
+    constexpr int kFew = 8;
+    fold_warps(values, slots, f);
+    if (lanes <= kWarp || lane >= kWarp) return;
+    lanes <= kFew* kWarp ? fold_slots<kFew>(values, none, slots, f) : fold_slots<kWarp>(values, none, slots, f);
   }
   template <int K, class C>
   __device__ __forceinline__ void sum(C (&values)[K], C* slots) const {
@@ -179,6 +181,26 @@ struct Team {
       return;
     }
     for (int step = count / 2; step > 0; step /= 2)
+      for (int k = 0; k < K; ++k) values[k] = f(values[k], __shfl_xor_sync(0xffffffffu, values[k], step));
+  }
+
+ private:
+  /// Folds over each warp; a team of several shares the folds.
+  template <int K, class C, class F>
+  __device__ __forceinline__ void fold_warps(C (&values)[K], C* slots, F f) const {
+    fold_lanes(values, min(lanes, kWarp), f);
+    if (lanes <= kWarp) return;
+    if (threadIdx.x % kWarp == 0)
+      for (int k = 0; k < K; ++k) slots[k * kWarp + threadIdx.x / kWarp] = values[k];
+    __syncthreads();
+  }
+  /// Folds what its warps have shared, at most kMost.
+  template <int kMost, int K, class C, class F>
+  __device__ __forceinline__ void fold_slots(C (&values)[K], C none, const C* slots, F f) const {
+    const int n = threadIdx.x % kMost;
+    for (int k = 0; k < K; ++k) values[k] = n < lanes / kWarp ? slots[k * kWarp + first_warp + n] : none;
+#pragma unroll
+    for (int step = kMost / 2; step > 0; step /= 2)
       for (int k = 0; k < K; ++k) values[k] = f(values[k], __shfl_xor_sync(0xffffffffu, values[k], step));
   }
 };
