@@ -85,8 +85,4 @@ std::string check_between(std::string_view word, double least, double most) {
   return fmt::format("got '{}'; expected a number from {} to {}", word, least, most);
 }
 
-std::string second_suite(const std::string& option) {
-  return option == "--execution" ? "generate" : option == "--rounds" ? "attention" : "";
-}
-
 }  // namespace lorry::cli

@@ -33,7 +33,4 @@ std::string check_number(std::string_view word, bool may_be_zero);
 /// A number from `least` to `most`.
 std::string check_between(std::string_view word, double least, double most);
 
-/// The suite of `bench` that takes an option of another suite too; "" if there is none.
-std::string second_suite(const std::string& option);
-
 }  // namespace lorry::cli

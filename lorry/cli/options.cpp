@@ -17,6 +17,7 @@
 #include "lorry/cli/output.h"
 #include "lorry/cli/run_settings.h"
 #include "lorry/cli/train_suite.h"
+#include "lorry/cli/validators.h"
 #include "lorry/device/device.h"
 #include "lorry/optim/optimizers.h"
 
@@ -56,27 +57,6 @@ std::vector<CLI::Option*> add_optimizer_memory(CLI::App& app, States& states, Ma
           add_parsed(app, "--placement", placement, optim::parse_placement,
                      about + "Where states and masters are stored: device, pinned or managed")
               ->type_name("PLACE")};
-}
-
-// Checks in CLI11's form; help shows only the type's name.
-template <class Check>
-CLI::Validator validator(Check check) {
-  return CLI::Validator([check](const std::string& word) { return check(word); }, "");
-}
-CLI::Validator whole(int64_t least, std::optional<int64_t> most = {}) {
-  return validator([=](const std::string& word) { return check_whole(word, least, most); });
-}
-CLI::Validator above_zero() {
-  return validator([](const std::string& word) { return check_number(word, /*may_be_zero=*/false); });
-}
-CLI::Validator from_zero() {
-  return validator([](const std::string& word) { return check_number(word, /*may_be_zero=*/true); });
-}
-CLI::Validator between(double least, double most) {
-  return validator([=](const std::string& word) { return check_between(word, least, most); });
-}
-CLI::Validator one_of(std::vector<std::string> names) {
-  return validator([names = std::move(names)](const std::string& word) { return check_one_of(word, names); });
 }
 
 void add_common(CLI::App& app, CommonOptions& o) {
@@ -420,8 +400,9 @@ void add_bench(CLI::App& app, BenchOptions& o) {
       ->type_name("TEXT");
   app.add_option("--plot", o.plot, "Draw the medians into FILE, with gnuplot; - is standard output")
       ->type_name("FILE.svg");
-  std::map<std::string, std::vector<CLI::Option*>> own;  // options of one suite
-  own["operators"] = {app.add_flag("--rounds", o.rounds, "operators, attention: cases named on standard input")};
+  std::map<std::string, std::vector<CLI::Option*>> own;  // options of these suites only
+  own["attention"] =
+      own["operators"] = {app.add_flag("--rounds", o.rounds, "operators, attention: cases named on standard input")};
   bench::OptimMemoryOptions& m = o.optim_memory;
   own["optim"] = add_optimizer_memory(app, m.states, m.masters, m.placement, "optim, AdamW: ");
   own["optim"].push_back(
@@ -431,6 +412,7 @@ void add_bench(CLI::App& app, BenchOptions& o) {
   own["optim"].push_back(app.add_flag("--report", m.report, "optim: a table of executions, states and placements"));
   own["optim"].push_back(app.add_option("--model", m.model, "optim: the model of --report")->type_name("NAME"));
   own["replay"] = add_replay(app, o.replay), own["parallel"] = add_parallel(app, o.parallel);
+  own["generate"] = {app.get_option("--execution")};
   app.callback([&app, &o, own] {
     if (o.suites.empty() && o.compare.empty()) throw CLI::RequiredError("suite");
     for (const char* measured : {"suite", "--plot", "--report"})
@@ -439,11 +421,15 @@ void add_bench(CLI::App& app, BenchOptions& o) {
     if (app.count("--policy") && app.count("--execution")) throw CLI::ExcludesError("--policy", "--execution");
     if (o.plot == "-" && app.get_option("--json")->as<std::string>() == "-")
       throw CLI::ValidationError("--plot", "and --json cannot both be -; expected a file for one of them");
-    for (const auto& [suite, options] : own)
-      for (const CLI::Option* option : options)
-        if (const bool both = o.suites == std::vector<std::string>{second_suite(option->get_name())};
-            option->count() && !both && o.suites != std::vector<std::string>{suite})
-          throw CLI::ValidationError(option->get_name(), fmt::format("is for `bench {}` alone", suite));
+    for (const CLI::Option* option : app.get_options()) {
+      std::vector<std::string> takers;
+      for (const auto& [suite, options] : own)
+        if (std::ranges::count(options, option) > 0) takers.push_back(suite);
+      const bool taken = takers.empty() || (o.suites.size() == 1 && std::ranges::count(takers, o.suites[0]) > 0);
+      if (option->count() > 0 && !taken)
+        throw CLI::ValidationError(option->get_name(),
+                                   fmt::format("is for `bench {}` alone", fmt::join(takers, "` or `bench ")));
+    }
   });
 }
 

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "lorry/autograd/grad_mode.h"
+#include "lorry/base/integers.h"
 #include "lorry/device/device.h"
 #include "lorry/device/stream.h"
 #include "lorry/generate/blocks.h"
@@ -18,8 +19,6 @@ namespace lorry::generate {
 namespace {
 
 constexpr int64_t kMostDraws = int64_t{1} << 60;
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 /// A text and where it stands.
 struct Sequence {

@@ -2,12 +2,11 @@
 
 #include <algorithm>
 
+#include "lorry/base/integers.h"
 #include "lorry/ops/ops.h"
 
 namespace lorry::nn {
 namespace {
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 /// The sizes with others in the place of one.
 Dims with(const Dims& sizes, int dim, std::initializer_list<int64_t> instead) {

@@ -162,6 +162,18 @@ TEST(Options, what_bench_replay_runs_arrives_and_is_for_it_alone) {
   EXPECT_EQ(status_of({"bench", "optim", "--policy", "latency"}), 2);
 }
 
+TEST(Options, what_two_suites_of_bench_take_is_for_either_alone) {
+  const auto taken = [](const std::vector<const char*>& words) {
+    return std::holds_alternative<Arguments>(parse_line(words));
+  };
+  EXPECT_TRUE(taken({"bench", "operators", "--rounds"}));
+  EXPECT_TRUE(taken({"bench", "attention", "--rounds"}));
+  EXPECT_TRUE(taken({"bench", "generate", "--execution", "eager"}));
+  EXPECT_EQ(status_of({"bench", "memory", "--rounds"}), 2);
+  EXPECT_EQ(status_of({"bench", "operators", "attention", "--rounds"}), 2);
+  EXPECT_EQ(status_of({"bench", "train", "--execution", "eager"}), 2);
+}
+
 TEST(Options, sixteen_bits_and_accumulation_arrive) {
   const auto result = parse_line({"train", "--text", "a", "--dtype", "f16", "--accumulate", "8"});
   const auto& train = std::get<TrainOptions>(std::get<Arguments>(result).command);

@@ -16,9 +16,16 @@
 namespace lorry::test {
 namespace {
 
-/// How a mask lies in memory: rows of keys, the same one element further, columns of queries, one row for all queries,
-/// one key's column for all keys, and rows of every batch entry and head.
-enum class MaskLayout { rows, shifted, columns, one_row, one_column, whole };
+/// How a mask lies in memory.
+enum class MaskLayout {
+  rows,        ///< rows of keys
+  shifted,     ///< the same, one element further
+  columns,     ///< columns of queries
+  one_row,     ///< one row for all queries
+  one_column,  ///< one element a query, for all keys
+  whole        ///< rows of every batch entry and head
+};
+constexpr std::array kLayoutNames = {"rows", "shifted", "columns", "one row", "one column", "whole"};
 
 /// A call on the GPU and its gradients.
 struct Case {
@@ -31,7 +38,8 @@ struct Case {
 
   std::string text() const {
     return fmt::format("{} x {} ({}) x {} x {} x {} ({}), mask {} ({}), causal {}, dropout {}, scale {}, shift {}", b,
-                       h, g, t, s, d, e, mask, static_cast<int>(layout), causal, dropout, scale, shift);
+                       h, g, t, s, d, e, mask, kLayoutNames[static_cast<size_t>(layout)], causal, dropout, scale,
+                       shift);
   }
 };
 
@@ -197,7 +205,14 @@ TEST(AttentionKernels, any_scale_and_any_lengths) {
   LORRY_SKIP_WITHOUT_CUDA();
   for (const double scale : {-0.3, 0.0, 1e-4})
     check({.b = 1, .h = 2, .g = 2, .t = 70, .s = 300, .d = 16, .e = 16, .scale = scale});
-  check({.b = 1, .h = 2, .g = 2, .t = 70, .s = 300, .d = 16, .e = 16, .mask = kBool, .scale = -0.3});
+  for (const DType mask : {kBool, kF32}) {
+    check({.b = 1, .h = 2, .g = 2, .t = 70, .s = 300, .d = 16, .e = 16, .mask = mask, .scale = -0.3});
+    check({.b = 1, .h = 2, .g = 2, .t = 70, .s = 300, .d = 16, .e = 16, .mask = mask, .causal = true});
+    check({.b = 1, .h = 2, .g = 2, .t = 1, .s = 300, .d = 16, .e = 16, .mask = mask});
+    check({.b = 1, .h = 1, .g = 1, .t = 1, .s = 320, .d = 16, .e = 16, .mask = mask, .layout = MaskLayout::whole});
+    check({.b = 1, .h = 2, .g = 2, .t = 300, .s = 1, .d = 16, .e = 16, .mask = mask});
+    check({.b = 1, .h = 2, .g = 2, .t = 70, .s = 0, .d = 16, .e = 16, .mask = mask});
+  }
   check({.b = 1, .h = 2, .g = 2, .t = 70, .s = 300, .d = 16, .e = 16, .dropout = 1});
   check({.b = 1, .h = 2, .g = 2, .t = 70, .s = 0, .d = 16, .e = 16});
   check({.b = 1, .h = 2, .g = 2, .t = 0, .s = 70, .d = 16, .e = 16});

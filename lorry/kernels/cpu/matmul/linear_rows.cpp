@@ -18,6 +18,7 @@
 
 #include <hwy/highway.h>
 
+#include "lorry/base/integers.h"
 #include "lorry/device/cpu/team.h"
 #include "lorry/kernels/cpu/common/load_store.h"
 #include "lorry/kernels/cpu/common/scratch.h"
@@ -277,8 +278,6 @@ namespace {
 constexpr int64_t kBlockColumns = 48;
 /// For fewer multiply-adds, waking a thread costs more than it saves.
 constexpr int64_t kGrain = int64_t{1} << 18;
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 /// x in the type of sums, with rows of unit stride: itself, or a copy.
 template <class S>

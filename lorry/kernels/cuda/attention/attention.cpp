@@ -18,7 +18,7 @@ bool rows_suit(const Array& x) {
 
 #ifdef LORRY_WITH_WARPGROUPS
 /// Whether the warpgroups' kernels are faster than cuDNN's, measured on an H200. cuDNN's deterministic backward pass
-/// stores the gradient of the weights, which takes the longer the more keys there are.
+/// stores the gradient of the weights: the more keys, the longer that takes.
 bool prefers_warpgroups(const AttentionArgs& args, bool gradients) {
   const int64_t s = args.k.size(2);
   return args.q.size(3) <= 64 && (gradients ? s > 256 : args.causal && s >= 512 && s <= 4096);

@@ -16,7 +16,7 @@ bool warpgroup_attention_forward(const AttentionArgs& args, Stream stream);
 bool warpgroup_attention_backward(const AttentionArgs& args, const AttentionGrads& grads, Stream stream);
 
 /// Whether cuDNN's fused attention suits the call (null grads: forward; on compute capability 9.0 warpgroups compute
-/// some gradients that it suits, see attention.cpp): f16 or bf16, no mask, no dropout, one head size of at most 128,
+/// some of the calls that it suits, see attention.cpp): f16 or bf16, no mask, no dropout, one head size of at most 128,
 /// addresses and strides of multiples of 16 bytes, and lengths that are multiples of 64. A plan is specific to its
 /// lengths and takes longer to make than a built-in kernel takes to run, so it does not pay for lengths that occur
 /// once, as in text generation. The choice depends on the call only, not on earlier calls, so that a resumed run gives

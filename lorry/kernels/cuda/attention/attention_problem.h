@@ -57,9 +57,14 @@ struct Range {
   __device__ bool has(int n) const { return n >= first && n < last; }
 };
 
-/// The calls that a kernel on tensor cores is compiled for: those with neither mask nor dropout, with a mask of bool, a
-/// mask of floats or dropout alone, or all.
-enum class Masks { none, of_bool, of_floats, dropout, any };
+/// The calls that a kernel on tensor cores is compiled for.
+enum class Masks {
+  none,       ///< neither a mask nor dropout
+  of_bool,    ///< a mask of bool, no dropout
+  of_floats,  ///< a mask of floats, no dropout
+  dropout,    ///< no mask
+  any         ///< all calls
+};
 constexpr bool can_mask(Masks masks) { return masks != Masks::none && masks != Masks::dropout; }
 constexpr bool can_drop(Masks masks) { return masks == Masks::dropout || masks == Masks::any; }
 
@@ -70,7 +75,9 @@ struct AttentionProblem {
   void* delta = nullptr;  ///< [b, h, t] of the compute type: the row sums of grad_out * out
   const void* mask;
   int64_t mask_strides[4] = {};
-  int mask_run = 0;  ///< 16, 8 or 4 bytes, for copies of the mask's rows; 0 where addresses or strides forbid these
+  /// The bytes of one copy of a mask's row: the most of 16, 8 and 4 that divide its address and strides; 0: there are
+  /// none, and rows are read element by element.
+  int mask_run = 0;
   bool mask_is_bool, causal, drops;
   int64_t batches, heads, shared, t, s;
   double scale, dropout_scale;  ///< dropout_scale: the factor of the weights that are not dropped
@@ -100,15 +107,16 @@ struct AttentionProblem {
     if (mask == nullptr) return;
     auto bytes = static_cast<int64_t>(reinterpret_cast<uintptr_t>(mask));
     for (int i = 0; i < 4; ++i) {
-      mask_strides[i] = args.mask.stride(i);
-      if (i < 3 && args.mask.size(i) > 1) bytes |= mask_strides[i] * size_of(args.mask.dtype);
+      // Of a dimension of size 1, kernels also compute addresses beyond the mask, which must be aligned too.
+      mask_strides[i] = args.mask.size(i) > 1 ? args.mask.stride(i) : i == 3 ? 1 : 0;
+      if (i < 3) bytes |= mask_strides[i] * size_of(args.mask.dtype);
     }
     if (mask_strides[3] == 1)
       for (const int run : {4, 8, 16})
         if (bytes % run == 0) mask_run = run;
   }
 
-  /// The most special kernel for the call.
+  /// The narrowest kind of kernel that computes the call.
   Masks masks() const {
     if (mask == nullptr) return drops ? Masks::dropout : Masks::none;
     return drops ? Masks::any : mask_is_bool ? Masks::of_bool : Masks::of_floats;
@@ -153,29 +161,7 @@ struct AttentionProblem {
     return static_cast<uint32_t>(kept >> skipped);
   }
 
-  /// Whether the mask, of bool, lets query i attend to keys j to j + 31: a bit each. 0 beyond the mask.
-  __device__ uint32_t read_mask(int64_t b, int64_t h, int64_t i, int64_t j) const {
-    if (i >= t || j >= s) return 0;
-    const int64_t step = mask_strides[3];
-    const auto* const from =
-        static_cast<const uint8_t*>(mask) + b * mask_strides[0] + h * mask_strides[1] + i * mask_strides[2] + j * step;
-    const int count = within(s - j, 32);
-    uint32_t seen = 0;
-    if (step == 1 && count == 32 && reinterpret_cast<uintptr_t>(from) % 16 == 0) {
-#pragma unroll
-      for (int n = 0; n < 2; ++n) {
-        const uint4 bytes = reinterpret_cast<const uint4*>(from)[n];
-        // Gathers the bytes' lowest bits in the highest four bits.
-        const auto bits = [](uint32_t four) { return (__vcmpne4(four, 0) & 0x01010101u) * 0x10204080u >> 28; };
-        seen |= (bits(bytes.x) | bits(bytes.y) << 4 | bits(bytes.z) << 8 | bits(bytes.w) << 12) << (16 * n);
-      }
-    } else {
-      for (int n = 0; n < count; ++n) seen |= (from[n * step] != 0 ? 1u : 0u) << n;
-    }
-    return seen;
-  }
-
- private:
+  /// n, but not less than 0 or more than `most`.
   static __device__ int within(int64_t n, int most) { return static_cast<int>(n < 0 ? 0 : n > most ? most : n); }
 };
 

@@ -17,10 +17,10 @@ template <class T>
 using Tile = TensorTile<T, false>;
 
 /// What the derivatives need of the queries of a tile and of the next one.
-template <Masks kMasks>
+template <class T, Masks kMasks>
 struct QueryFacts {
   float logsumexp[2][kTileSide], delta[2][kTileSide];
-  MaskBits<kMasks> mask[2];
+  MaskBits<T, kMasks> mask[2];
   DropoutBits<kMasks> dropout[2];
 
   /// Starts the copies, and writes the bits. Called by all threads.
@@ -42,7 +42,7 @@ struct QueryFacts {
 // Long: the tiles of a block stay in registers and shared memory over all columns.
 template <class T, int kColumnTiles, bool kByQuery, bool kSlopes, Masks kMasks>
 __device__ __forceinline__ void compute_gradient(const AttentionProblem& p, const Gradient& gradient, Tile<T> tile,
-                                                 QueryFacts<kMasks>& facts, int64_t nth) {
+                                                 QueryFacts<T, kMasks>& facts, int64_t nth) {
   constexpr int kSide = Tile<T>::kSide, kFirst = kSlopes ? 1 : 0;  // kFirst: the operand of the first product
   const int64_t column = int64_t{blockIdx.y} * kColumnTiles * kSide, width = gradient.values.width;
   if (column >= gradient.result.width) return;
@@ -88,8 +88,8 @@ __device__ __forceinline__ void compute_gradient(const AttentionProblem& p, cons
       return again ? of_next_tile() : TileOperand<T>{values, column};
     });
     const bool at_edge = here.at_edge(p);
-    score<T, Tile<T>, kByQuery, kMasks>(p, facts.mask[stage], weights, factors, here, at_edge);
-    weigh<T, Tile<T>, kByQuery, is_exact(kMasks)>(weights, factors, facts.logsumexp[stage]);
+    score<Tile<T>, kByQuery, kMasks>(p, facts.mask[stage], weights, factors, here, at_edge);
+    weigh<T, Tile<T>, kByQuery, needs_exact_weights(kMasks)>(weights, factors, facts.logsumexp[stage]);
     if constexpr (kSlopes) {
       differentiate<Tile<T>, kByQuery>(p, facts.dropout[stage], weights, slopes, facts.delta[stage], here, at_edge);
     } else {
@@ -119,7 +119,7 @@ __global__ void __launch_bounds__(Tile<T>::kThreads, Tile<T>::blocks(kColumnTile
     gradients_kernel(AttentionProblem p, Gradients gradients, int operand_parts) {
   lorry::cuda::begin_programmatic();
   extern __shared__ uint4 memory[];
-  __shared__ QueryFacts<kMasks> facts;
+  __shared__ QueryFacts<T, kMasks> facts;
   const Tile<T> tile(memory, operand_parts);
   // Blocks of one gradient follow each other: multiprocessors that run different code at once wait for instructions.
   const int64_t nth = blockIdx.x, second = nth - gradients.blocks[0], third = second - gradients.blocks[1];
@@ -142,7 +142,7 @@ void backward_as(const AttentionArgs& args, const AttentionGrads& grads, Stream 
     const int64_t blocks = gradients.all_blocks(), parts = (gradients.width() + kColumns - 1) / kColumns;
     if (blocks == 0 || parts == 0) return;
     launch_attention<gradients_kernel<T, kColumnTiles, kMasks>, Tile<T>>(
-        stream, blocks, parts, 2, std::max(p.q.width, p.v.width), sizeof(QueryFacts<kMasks>), p, gradients);
+        stream, blocks, parts, 2, std::max(p.q.width, p.v.width), sizeof(QueryFacts<T, kMasks>), p, gradients);
   });
 }
 

@@ -19,7 +19,7 @@ __global__ void __launch_bounds__(TensorTile<T, true>::kThreads, TensorTile<T, t
   using Tile = TensorTile<T, true>;
   constexpr int kSide = Tile::kSide, kRows = Tile::kRows;
   extern __shared__ uint4 memory[];
-  __shared__ MaskBits<kMasks> mask;
+  __shared__ MaskBits<T, kMasks> mask;
   __shared__ DropoutBits<kMasks> dropout;
   Tile tile(memory, operand_parts);
 
@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(TensorTile<T, true>::kThreads, TensorTile<T, t
   const int64_t limit = p.causal && first + kSide < p.s ? first + kSide : p.s;
 
   const ScoreFactors factors(p);
-  RunningSoftmax<T, Tile, is_exact(kMasks)> softmax(factors);
+  RunningSoftmax<T, Tile, needs_exact_weights(kMasks)> softmax(factors);
   typename Tile::Block scores;
   typename Tile::Sums sum[kColumnTiles] = {};
   if (limit > 0) {
@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(TensorTile<T, true>::kThreads, TensorTile<T, t
     mask.read(p, at, static_cast<int>(threadIdx.x), Tile::kThreads);  // products begin with a barrier
     dropout.draw(p, at, static_cast<int>(threadIdx.x), Tile::kThreads);
     tile.products(scores, 0, q, k.from(j), [&] { return TileOperand<T>{v.from(j), column}; });
-    score<T, Tile, true, kMasks>(p, mask, scores, factors, at, at.at_edge(p));
+    score<Tile, true, kMasks>(p, mask, scores, factors, at, at.at_edge(p));
     float ratio[kRows];
     softmax.add(scores, ratio);
     multiply_rows<Tile>(sum, ratio);
@@ -68,7 +68,8 @@ __global__ void __launch_bounds__(TensorTile<T, true>::kThreads, TensorTile<T, t
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
       ratio[r] = softmax.raise(r, fmaxf(own[0][r], other[0][r]));
-      softmax.total[r] += other[1][r] * weight_of<T, is_exact(kMasks)>(other[0][r], softmax.late, softmax.shift_of(r));
+      softmax.total[r] +=
+          other[1][r] * weight_of<T, needs_exact_weights(kMasks)>(other[0][r], softmax.late, softmax.shift_of(r));
     }
     multiply_rows<Tile>(sum, ratio);
   }
@@ -103,7 +104,7 @@ bool tensor_attention_forward(const AttentionArgs& args, Stream stream) {
         const int64_t blocks = p.batches * p.heads * ((p.t + Tile::kSide - 1) / Tile::kSide);
         const int64_t parts = std::max<int64_t>(1, (p.v.width + kColumns - 1) / kColumns);
         launch_attention<forward_kernel<T, kColumnTiles, kMasks>, Tile>(
-            stream, blocks, parts, 1, p.q.width, sizeof(MaskBits<kMasks>) + sizeof(DropoutBits<kMasks>), p);
+            stream, blocks, parts, 1, p.q.width, sizeof(MaskBits<T, kMasks>) + sizeof(DropoutBits<kMasks>), p);
       });
     }
   });

@@ -1,8 +1,8 @@
 #pragma once
 
-// The attention mask and the dropout mask of a tile of 64 x 64 scores, in shared memory. kMasks: what the call can have.
-// `Tile` says which elements a thread has: rows row(0) to row(kRows - 1) and columns column(0) to column(kColumns - 1).
-// The rows are queries (kByQuery) or keys.
+// The attention mask and the dropout mask of a tile of 64 x 64 scores, in shared memory. kMasks: what the call can
+// have. `Tile` says which elements a thread has: rows row(0) to row(kRows - 1) and columns column(0) to
+// column(kColumns - 1). The rows are queries (kByQuery) or keys.
 
 #include "lorry/kernels/cuda/attention/attention_problem.h"
 #include "lorry/kernels/cuda/common/copy_ahead.h"
@@ -71,27 +71,39 @@ struct DropoutBits<kMasks, false> {
   __device__ void draw(const AttentionProblem&, const ScorePosition&, int, int) {}
 };
 
-/// The mask of a tile, for operands of any type: a mask of bool in bits. One of floats is read when it is applied.
+/// Whether the call has a mask.
 template <Masks kMasks>
+__device__ __forceinline__ bool has_mask(const AttentionProblem& p) {
+  return can_mask(kMasks) && (kMasks != Masks::any || p.mask != nullptr);
+}
+/// Whether it has a mask of floats.
+template <Masks kMasks>
+__device__ __forceinline__ bool adds_mask(const AttentionProblem& p) {
+  return kMasks == Masks::of_floats || (kMasks == Masks::any && p.adds_mask());
+}
+
+/// The mask of a tile, for operands of any type T: a mask of bool in bits. One of floats is read when it is applied.
+template <class T, Masks kMasks, bool = can_mask(kMasks)>
 struct MaskBits {
   uint32_t seen[2][kTileSide];  ///< a bit each
 
   /// Read by `threads` threads, of which this is number `thread`.
   __device__ void read(const AttentionProblem& p, const ScorePosition& at, int thread, int threads) {
-    if (p.mask == nullptr || !p.mask_is_bool) return;
+    if (!has_mask<kMasks>(p) || adds_mask<kMasks>(p)) return;
     for (int n = thread; n < 2 * kTileSide; n += threads) {
       const int row = n % kTileSide, word = n / kTileSide;
-      seen[word][row] = p.read_mask(at.b, at.h, at.query + row, at.key + word * 32);
+      seen[word][row] = bits_of(p, at.b, at.h, at.query + row, at.key + word * 32);
     }
   }
 
-  /// Adds -infinity where a mask of bool hides a key. With a mask of floats, x becomes x factor + mask.
-  template <class T, class Tile, bool kByQuery>
+  /// Adds -infinity where a mask of bool hides a key; scores have the factor already. With a mask of floats, x becomes
+  /// x factor + mask.
+  template <class Tile, bool kByQuery>
   __device__ __forceinline__ void apply(const AttentionProblem& p, typename Tile::Block& scores, float factor,
                                         const ScorePosition& at) const {
     constexpr float kNone = -std::numeric_limits<float>::infinity();
-    if (p.mask == nullptr) return;
-    if (p.mask_is_bool) {
+    if (!has_mask<kMasks>(p)) return;
+    if (!adds_mask<kMasks>(p)) {
       for_bits<Tile, kByQuery>(seen, [&](int r, int c, bool is_seen) {
         if (!is_seen) scores[r][c] += kNone;
       });
@@ -111,38 +123,51 @@ struct MaskBits {
           scores[r][c] = fmaf(scores[r][c], factor, static_cast<float>(from[Tile::column(c) * column_stride]));
     }
   }
+
+ private:
+  /// Whether the mask, of bool, lets query i attend to keys j to j + 31: a bit each. 0 beyond the mask.
+  static __device__ uint32_t bits_of(const AttentionProblem& p, int64_t b, int64_t h, int64_t i, int64_t j) {
+    if (i >= p.t || j >= p.s) return 0;
+    const int64_t step = p.mask_strides[3];
+    const auto* const from = static_cast<const uint8_t*>(p.mask) + b * p.mask_strides[0] + h * p.mask_strides[1] +
+                             i * p.mask_strides[2] + j * step;
+    const int count = AttentionProblem::within(p.s - j, 32);
+    uint32_t seen = 0;
+    if (step == 1 && count == 32 && reinterpret_cast<uintptr_t>(from) % 16 == 0) {
+#pragma unroll
+      for (int n = 0; n < 2; ++n) {
+        const uint4 bytes = reinterpret_cast<const uint4*>(from)[n];
+        // Gathers the bytes' lowest bits in the highest four bits.
+        const auto bits = [](uint32_t four) { return (__vcmpne4(four, 0) & 0x01010101u) * 0x10204080u >> 28; };
+        seen |= (bits(bytes.x) | bits(bytes.y) << 4 | bits(bytes.z) << 8 | bits(bytes.w) << 12) << (16 * n);
+      }
+    } else {
+      for (int n = 0; n < count; ++n) seen |= (from[n * step] != 0 ? 1u : 0u) << n;
+    }
+    return seen;
+  }
 };
-template <>
-struct MaskBits<Masks::none> {
+template <class T, Masks kMasks>
+struct MaskBits<T, kMasks, false> {
   __device__ void read(const AttentionProblem&, const ScorePosition&, int, int) {}
 };
-
-/// Whether the call has a mask, and one of bool.
-template <Masks kMasks>
-__device__ __forceinline__ bool has_mask(const AttentionProblem& p) {
-  return can_mask(kMasks) && (kMasks != Masks::any || p.mask != nullptr);
-}
-template <Masks kMasks>
-__device__ __forceinline__ bool has_bool_mask(const AttentionProblem& p) {
-  return kMasks == Masks::of_bool || (kMasks == Masks::any && p.mask_is_bool);
-}
 
 /// The mask of a warpgroup's tile, of bool or of the operands' type T of 16 bits, as it lies in memory, so that
 /// copies of it go on while the threads do other things. Zeros beyond the mask.
 template <class T, Masks kMasks, bool = can_mask(kMasks)>
 struct MaskTile {
-  static constexpr int kPitch = kTileSide * static_cast<int>(sizeof(T)) + 16;  ///< 16: for other banks
+  static constexpr int kPitch = kTileSide * static_cast<int>(sizeof(T)) + 16;  ///< so that rows lie in different banks
   alignas(16) unsigned char rows[kTileSide][kPitch];                           ///< a query each
 
-  /// Adds -infinity where a mask of bool hides a key. With a mask of floats, x becomes x factor + mask.
-  template <class, class Tile, bool kByQuery>
+  /// As MaskBits has it.
+  template <class Tile, bool kByQuery>
   __device__ __forceinline__ void apply(const AttentionProblem& p, typename Tile::Block& scores, float factor,
                                         const ScorePosition&) const {
     if (!has_mask<kMasks>(p)) return;
-    if (has_bool_mask<kMasks>(p))
-      hide_unseen<Tile, kByQuery>(scores);
-    else
+    if (adds_mask<kMasks>(p))
       add<Tile, kByQuery>(scores, factor);
+    else
+      hide_unseen<Tile, kByQuery>(scores);
   }
 
  private:
@@ -189,11 +214,11 @@ struct MaskTile {
 template <class T, Masks kMasks>
 struct MaskTile<T, kMasks, false> {};
 
-/// Copies the mask of a warpgroup's tiles, one after the other, by its 128 threads: two threads a row.
+/// Copies the mask of a warpgroup's tiles, one after the other. Its 128 threads copy, two of them each row.
 template <class T, Masks kMasks, bool kByQuery>
 class MaskCopier {
  public:
-  /// The next tile is this one.
+  /// Begins with the tile `at`.
   __device__ void begin(const AttentionProblem& p, const ScorePosition& at) {
     if (has_mask<kMasks>(p)) source_ = element(p, at);
   }
@@ -218,7 +243,7 @@ class MaskCopier {
   static __device__ int row_of_thread() { return static_cast<int>(threadIdx.x) % 128 / 2; }
   static __device__ int half() { return static_cast<int>(threadIdx.x) % 2; }
   static __device__ int element_size(const AttentionProblem& p) {
-    return has_bool_mask<kMasks>(p) ? 1 : static_cast<int>(sizeof(T));
+    return adds_mask<kMasks>(p) ? static_cast<int>(sizeof(T)) : 1;
   }
   /// The first element of this thread's row.
   __device__ const unsigned char* element(const AttentionProblem& p, const ScorePosition& at) const {
@@ -226,7 +251,7 @@ class MaskCopier {
            element_size(p) * (at.b * p.mask_strides[0] + at.h * p.mask_strides[1] +
                               (at.query + row_of_thread()) * p.mask_strides[2] + at.key * p.mask_strides[3]);
   }
-  /// With zeros beyond the mask, and from any address.
+  /// Copies this thread's part of a row from any address. Writes zeros beyond the mask.
   __device__ __forceinline__ void copy_edge(const AttentionProblem& p, const ScorePosition& at,
                                             unsigned char* row) const {
     const int64_t left = at.query + row_of_thread() < p.t ? max(int64_t{0}, p.s - at.key) : 0;
@@ -241,16 +266,24 @@ class MaskCopier {
       default:
         break;
     }
+    if (size == 1)
+      copy_elements(row, source_, p.mask_strides[3], keys);
+    else
+      copy_elements(reinterpret_cast<T*>(row), reinterpret_cast<const T*>(source_), p.mask_strides[3], keys);
+  }
+  template <class E>
+  static __device__ __forceinline__ void copy_elements(E* to, const E* from, int64_t stride, int keys) {
+    constexpr int kAtOnce = 8;  // loads in flight
 #pragma unroll 1
-    for (int n = half(); n < kTileSide; n += 2) {
-      const unsigned char* const element = source_ + n * size * p.mask_strides[3];
-      if (size == 1)
-        row[n] = n < keys ? *element : 0;
-      else
-        reinterpret_cast<T*>(row)[n] = n < keys ? *reinterpret_cast<const T*>(element) : T(0);
+    for (int n = half() * kAtOnce; n < kTileSide; n += 2 * kAtOnce) {
+      E held[kAtOnce];
+#pragma unroll
+      for (int u = 0; u < kAtOnce; ++u) held[u] = n + u < keys ? from[(n + u) * stride] : E(0);
+#pragma unroll
+      for (int u = 0; u < kAtOnce; ++u) to[n + u] = held[u];
     }
   }
-  /// bytes: those of the row within the mask.
+  /// bytes: how many of the row lie within the mask.
   template <int kRun>
   __device__ __forceinline__ void copy_runs(unsigned char* row, int bytes, int size) const {
 #pragma unroll 1

@@ -29,11 +29,11 @@ __device__ __forceinline__ void hide(const AttentionProblem& p, typename Tile::B
   }
 }
 
-/// Whether scores can be large numbers that cancel: added masks have them.
-constexpr bool is_exact(Masks masks) { return masks == Masks::of_floats || masks == Masks::any; }
+/// Whether scores can be large numbers that cancel: those with an added mask can.
+constexpr bool needs_exact_weights(Masks masks) { return masks == Masks::of_floats || masks == Masks::any; }
 
-/// exp(late * score - shift). For 16-bit operands with the hardware's approximation of 2^x. kExact: also where large
-/// numbers cancel, in one step more.
+/// exp(late * score - shift). For 16-bit operands with the hardware's approximation of 2^x. kExact: subtracts
+/// before it multiplies by log2(e), so that large numbers cancel exactly, in one step more.
 template <class T, bool kExact>
 __device__ __forceinline__ float weight_of(float score, float late, float shift) {
   constexpr float kLog2e = 1.44269504088896341f;
@@ -60,12 +60,12 @@ struct ScoreFactors {
 
 /// Turns the products of queries and keys into scores but for the late factor; -infinity where a query does not attend
 /// to a key.
-template <class T, class Tile, bool kByQuery, Masks kMasks, class Mask>
+template <class Tile, bool kByQuery, Masks kMasks, class Mask>
 __device__ __forceinline__ void score(const AttentionProblem& p, const Mask& mask, typename Tile::Block& products,
                                       const ScoreFactors& factors, const ScorePosition& at, bool at_edge) {
-  const bool adds = kMasks == Masks::of_floats || (kMasks == Masks::any && p.adds_mask());
-  if (!adds && factors.early != 1) for_elements<Tile>([&](int r, int c) { products[r][c] *= factors.early; });
-  if constexpr (can_mask(kMasks)) mask.template apply<T, Tile, kByQuery>(p, products, factors.early, at);
+  if (!adds_mask<kMasks>(p) && factors.early != 1)
+    for_elements<Tile>([&](int r, int c) { products[r][c] *= factors.early; });
+  if constexpr (can_mask(kMasks)) mask.template apply<Tile, kByQuery>(p, products, factors.early, at);
   if (at_edge) hide<Tile, kByQuery>(p, products, at, -std::numeric_limits<float>::infinity());
 }
 

@@ -16,6 +16,7 @@ namespace {
 template <class T, int kParts, Masks kMasks>
 struct Shared {
   Panel<T, kParts> rows[2], columns[2][2];
+  /// Of the current tile, copied while its first products run. For another there is no room where kParts is 2.
   MaskTile<T, kMasks> mask;
   DropoutBits<kMasks> dropout[2];
   float logsumexp[2][kTileSide], delta[2][kTileSide];
@@ -95,8 +96,8 @@ __device__ __forceinline__ void compute_gradients(const AttentionProblem& p, con
       wait_for_copies<1>();  // of the mask
       __syncthreads();
     }
-    score<T, Tile, kByQuery, kMasks>(p, shared.mask, weights, factors, here, at_edge);
-    weigh<T, Tile, kByQuery, is_exact(kMasks)>(weights, factors, shared.logsumexp[of_facts]);
+    score<Tile, kByQuery, kMasks>(p, shared.mask, weights, factors, here, at_edge);
+    weigh<T, Tile, kByQuery, needs_exact_weights(kMasks)>(weights, factors, shared.logsumexp[of_facts]);
     wait_for_products<0>(slopes);
     typename Tile::Fragments left;
     if constexpr (!kByQuery) {

@@ -1,6 +1,6 @@
 // Attention's forward pass in 16 bits on compute capability 9.0. A warpgroup processes 64 queries and runs over the
 // keys with a running maximum and sum (Dao et al. 2022); the warpgroups of a block share k and v in shared memory.
-// While they compute on one tile of keys, the next is copied.
+// While they compute on one tile of keys, the next is copied, with its mask.
 
 #include "lorry/device/cuda/launch.h"
 #include "lorry/kernels/cuda/attention/attention.h"
@@ -62,14 +62,14 @@ __global__ void __launch_bounds__(kMostWarpgroups<kParts> * 128, kParts == 1 ? 2
   };
 
   const ScoreFactors factors(p);
-  RunningSoftmax<T, Tile, is_exact(kMasks)> softmax(factors);
+  RunningSoftmax<T, Tile, needs_exact_weights(kMasks)> softmax(factors);
   typename Tile::Block scores;
   typename Tile::Sums sums[kParts] = {};
   typename Tile::Fragments weights;
   float ratio[Tile::kRows];
   const auto weigh_tile = [&](int n) {
     const ScorePosition at{b, h, own, int64_t{n} * kSide};
-    score<T, Tile, true, kMasks>(p, shared.masks[n % 2][warpgroup], scores, factors, at, at.at_edge(p));
+    score<Tile, true, kMasks>(p, shared.masks[n % 2][warpgroup], scores, factors, at, at.at_edge(p));
     softmax.add(scores, ratio);
     drop<Tile, true>(p, shared.dropout[n % 2][warpgroup], scores);
   };
@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(kMostWarpgroups<kParts> * 128, kParts == 1 ? 2
     Tile::narrow(weights, scores);
     for (; n + 1 < own_tiles; ++n) {
       wait_for(n);
-      start_masks(n + 2);
+      start_masks(n + 2);  // draws faster here than beside products, which need the registers
       begin_products(weights, sums[0], sums[kParts - 1]);
       Tile::start_products(scores, shared.queries[warpgroup], shared.keys[(n + 1) % 2]);
       Tile::start_accumulate(sums, weights, shared.values[n % 2]);
@@ -143,7 +143,7 @@ void launch_forward(const AttentionProblem& p, Stream stream) {
   if (blocks_of(warpgroups) == 0) return;
   allow_shared_once<kKernel>(stream.device.index, kBytes);
   const lorry::cuda::Shape shape{
-      {static_cast<unsigned>(blocks_of(warpgroups))},
+      {grid_of(blocks_of(warpgroups))},
       {static_cast<unsigned>(warpgroups * 128)},
       kBytes - static_cast<size_t>(kMostWarpgroups<kParts> - warpgroups) * sizeof(Panel<T, kParts>)};
   lorry::cuda::launch(stream, shape, kKernel, p);

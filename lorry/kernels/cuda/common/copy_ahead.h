@@ -1,7 +1,7 @@
 #pragma once
 
-// Copies of 16, 8 or 4 bytes from device memory to shared memory that go on while the thread does other things (PTX ISA,
-// "cp.async"). Before compute capability 8.0 they are over when they return.
+// Copies of 16, 8 or 4 bytes from device memory to shared memory that go on while the thread does other things (PTX
+// ISA, "cp.async"). Before compute capability 8.0 they are over when they return.
 
 #include <cstdint>
 

@@ -33,7 +33,7 @@ struct WideIndexer {
   }
 
   LORRY_HOST_DEVICE void operator()(int64_t n, int64_t (&offsets)[kOperands]) const {
-    if (rank == 1) {  // at once: loads wait for it
+    if (rank == 1) {  // one product: loads wait for the offset
       for (int k = 0; k < kOperands; ++k) offsets[k] = n * strides[k][0];
       return;
     }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "lorry/base/integers.h"
 #include "lorry/device/cuda/launch.h"
 #include "lorry/kernels/cuda/common/allow_shared.h"
 #include "lorry/kernels/cuda/matmul/linear_rows_fma.h"
@@ -22,8 +23,6 @@ constexpr int64_t kMostColumns = int64_t{1} << 30, kMostDepth = int64_t{1} << 30
 bool in_runs(const void* data, int64_t row, int64_t column, int64_t k) {
   return aligned16(data) && column == 1 && row % 8 == 0 && k % 8 == 0;
 }
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 template <class T>
 MmaRows<T> problem_of(const LinearRowsArgs& args) {

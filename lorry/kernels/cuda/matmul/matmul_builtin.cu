@@ -8,6 +8,7 @@
 
 #include <algorithm>
 
+#include "lorry/base/integers.h"
 #include "lorry/device/cuda/launch.h"
 #include "lorry/kernels/cuda/common/element.h"
 #include "lorry/kernels/cuda/common/scratch.h"
@@ -129,8 +130,6 @@ __global__ void __launch_bounds__(kThreads)
     Results<R>(p, e / (p.n * p.m)).store(e % p.m, e / p.m % p.n, total, alpha, beta);
   }
 }
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 /// A factor in the type of sums; integers wrap.
 template <class T>

@@ -27,6 +27,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "lorry/base/integers.h"
 #include "lorry/device/cuda/launch.h"
 #include "lorry/kernels/common/fold.h"
 #include "lorry/kernels/cuda/common/element.h"
@@ -418,7 +419,6 @@ inline constexpr int64_t kColumnPartBytes = 32 << 10;              // and at lea
 inline constexpr int64_t kCached = 64 << 20;
 inline constexpr int64_t kLongest = 1 << 30;  // elements of a run that a block can count in 32 bits
 
-constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 constexpr int64_t power_above(int64_t n) {
   return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(n, 1))));
 }

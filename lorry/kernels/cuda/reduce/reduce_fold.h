@@ -95,11 +95,12 @@ __device__ __forceinline__ void load_runs(const T* row, int body, int lane, int 
                                           Accumulate<T> (&runs)[kRuns][kRun<T>]) {
   if (on_16(row)) {
     uint4 raw[kRuns] = {};
+    const auto load = [&]<bool kOnce>() {
 #pragma unroll
-    for (int k = 0; k < kRuns; ++k) {
-      const int j = lane + k * lanes;
-      if (j < body) raw[k] = once ? load16<true>(row + j * kRun<T>) : load16<false>(row + j * kRun<T>);
-    }
+      for (int k = 0; k < kRuns; ++k)
+        if (lane + k * lanes < body) raw[k] = load16<kOnce>(row + (lane + k * lanes) * kRun<T>);
+    };
+    once ? load.template operator()<true>() : load.template operator()<false>();
 #pragma unroll
     for (int k = 0; k < kRuns; ++k) unpack<T>(raw[k], runs[k]);
   } else {
@@ -123,14 +124,18 @@ __global__ void __launch_bounds__(kHeldBlock)
   const Team team(rows.lanes);
   const bool live = team.row < rows.count;
   const int body = live ? rows.body : 0;
-  int64_t at[2] = {};
-  if (live) rows.output_dims(team.row, at);
+  const auto offset = [&](int operand) {
+    int64_t at[2] = {};
+    if (live) rows.output_dims(team.row, at);
+    return at[operand];
+  };
   C runs[kRuns][kRun<T>];
-  load_runs(x + at[0], body, team.lane, team.lanes, rows.once, runs);
+  load_runs(x + offset(0), body, team.lane, team.lanes, rows.once, runs);
   const auto fold = [&](Map map) { return fold_runs<T, kFold>(runs, map, body, team.lane, team.lanes); };
   Cell total[1] = {end.map == Map::none ? fold(Map::none) : fold(end.map)};  // the first without a test per element
-  team.fold_to_first(total, fold_identity<Cell>(kFold), slots, [](Cell a, Cell b) { return fold_one<kFold>(a, b); });
-  if (live && team.lane == 0) end.finish(at[1], total[0]);
+  team.fold_to_first<kHeldBlock / kWarp>(total, fold_identity<Cell>(kFold), slots,
+                                         [](Cell a, Cell b) { return fold_one<kFold>(a, b); });
+  if (live && team.lane == 0) end.finish(offset(1), total[0]);  // computed here, as no other lane needs it
 }
 
 /// The same for rows of many lanes; a block has a row, and a thread the work of kLanesEach lanes. Of such small

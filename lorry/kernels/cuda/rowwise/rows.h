@@ -1,7 +1,7 @@
 #pragma once
 
 // Contiguous rows in kernels: which thread reads which part of a row, with 16-byte accesses for any start of the row,
-// and sums over a row whose result all its threads get.
+// and sums over a row whose result all its threads get, or its first lane.
 //
 // A row is processed by a team of threads: 1 to 32 neighbours in a warp (a power of two; then a block has several
 // teams), or a whole block. The row is split at multiples of 16 bytes: the *body* is whole runs, which lanes take in
@@ -140,13 +140,12 @@ struct Team {
     fold_warps(values, slots, f);
     if (lanes > kWarp) fold_slots<kWarp>(values, none, slots, f);
   }
-  /// The same, but only the team's first lane gets the folds, with fewer instructions.
-  template <int K, class C, class F>
+  /// The same, but only the team's first lane gets the folds, with fewer instructions. kMostWarps: the most warps of a
+  /// team, a power of two.
+  template <int kMostWarps, int K, class C, class F>
   __device__ __forceinline__ void fold_to_first(C (&values)[K], C none, C* slots, F f) const {
-    constexpr int kFew = 8;
     fold_warps(values, slots, f);
-    if (lanes <= kWarp || lane >= kWarp) return;
-    lanes <= kFew* kWarp ? fold_slots<kFew>(values, none, slots, f) : fold_slots<kWarp>(values, none, slots, f);
+    if (lanes > kWarp && lane < kWarp) fold_slots<kMostWarps>(values, none, slots, f);
   }
   template <int K, class C>
   __device__ __forceinline__ void sum(C (&values)[K], C* slots) const {
@@ -194,14 +193,12 @@ struct Team {
       for (int k = 0; k < K; ++k) slots[k * kWarp + threadIdx.x / kWarp] = values[k];
     __syncthreads();
   }
-  /// Folds what its warps have shared, at most kMost.
-  template <int kMost, int K, class C, class F>
+  /// Folds the values that the team's warps, at most kMostWarps, have left in `slots`.
+  template <int kMostWarps, int K, class C, class F>
   __device__ __forceinline__ void fold_slots(C (&values)[K], C none, const C* slots, F f) const {
-    const int n = threadIdx.x % kMost;
+    const int n = threadIdx.x % kMostWarps;
     for (int k = 0; k < K; ++k) values[k] = n < lanes / kWarp ? slots[k * kWarp + first_warp + n] : none;
-#pragma unroll
-    for (int step = kMost / 2; step > 0; step /= 2)
-      for (int k = 0; k < K; ++k) values[k] = f(values[k], __shfl_xor_sync(0xffffffffu, values[k], step));
+    fold_lanes(values, kMostWarps, f);
   }
 };
 
