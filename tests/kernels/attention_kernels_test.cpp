@@ -162,7 +162,9 @@ TEST(AttentionKernels, each_agrees_with_those_of_f64) {
                         {1, 70, 70, 200, 129, 40, 24},
                         {1, 2, 1, 200, 257, 128, 72},
                         {1, 2, 1, 70, 300, 5, 13},
-                        {1, 2, 2, 66, 70, 200, 136}})
+                        {1, 2, 2, 66, 70, 200, 136},
+                        {1, 140, 140, 130, 200, 48, 64},   // so many heads that a block has several warpgroups,
+                        {1, 140, 70, 260, 130, 128, 72}})  // some of them without queries
     for (const DType mask : {kF64, kBool, kF32})
       for (const double dropout : {0.0, 0.3}) {
         Case y = x;

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "lorry/base/error.h"
+#include "lorry/base/integers.h"
 #include "lorry/kernels/attention.h"
 #include "lorry/kernels/cuda/common/element.h"
 #include "lorry/kernels/cuda/common/scratch.h"
@@ -165,7 +166,9 @@ struct AttentionProblem {
   static __device__ int within(int64_t n, int most) { return static_cast<int>(n < 0 ? 0 : n > most ? most : n); }
 };
 
-/// What one block computes of the forward pass: `side` queries from `first` on.
+/// What one block computes of the forward pass: `side` queries from `first` on. The blocks of a head end with its last
+/// tile. If they are several tiles wide, the first one may begin before query 0: with a causal mask it has the fewest
+/// keys, so it matters least that it is not full.
 struct QueryRows {
   int64_t pair, b, h, first;
   int64_t shared;  ///< the head of k and v
@@ -176,7 +179,7 @@ struct QueryRows {
     const auto heads = static_cast<uint32_t>(p.heads), pairs = static_cast<uint32_t>(p.batches) * heads;
     pair = nth % pairs, b = static_cast<uint32_t>(pair) / heads, h = static_cast<uint32_t>(pair) % heads;
     shared = static_cast<uint32_t>(h) / (heads / static_cast<uint32_t>(p.shared));
-    first = ((p.t + side - 1) / side - 1 - nth / pairs) * side;
+    first = round_up(p.t, side < kTileSide ? side : kTileSide) - (int64_t{nth / pairs} + 1) * side;
   }
 };
 

@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(kMostWarpgroups<kParts> * 128, kParts == 1 ? 2
 
   const int rows = warpgroups * kSide;
   const auto [pair, b, h, first, shared_head] = QueryRows(p, rows, blockIdx.x);
-  const int64_t own = first + warpgroup * kSide;
+  const int64_t from = first + warpgroup * kSide, own = from < 0 ? p.t : from;  // p.t: none
   const auto tiles_for = [&](int64_t last) {
     return static_cast<int>(((p.causal && last < p.s ? last : p.s) + kSide - 1) / kSide);
   };
