@@ -144,24 +144,6 @@ struct AttentionProblem {
   /// Whether dropout keeps the weight with this word.
   __device__ bool keeps(uint32_t word) const { return word <= last_kept; }
 
-  /// Whether dropout keeps the weights of query i and keys j to j + 31: a bit each.
-  __device__ uint32_t draw_kept(int64_t b, int64_t h, int64_t i, int64_t j) const {
-    const uint64_t first = static_cast<uint64_t>(((b * heads + h) * t + i) * s + j);
-    const int skipped = static_cast<int>(first % 4);
-    const formula::Draw draw(key.load());
-    uint64_t kept = 0;
-#pragma unroll 2
-    for (int n = 0; n < (skipped == 0 ? 8 : 9); ++n) {
-      const formula::Words4 words = formula::random_block(draw, first / 4 + static_cast<uint64_t>(n));
-      uint32_t four = 0;
-#pragma unroll
-      for (int w = 0; w < 4; ++w)
-        if (keeps(words.word[w])) four |= 1u << w;
-      kept |= uint64_t{four} << (4 * n);
-    }
-    return static_cast<uint32_t>(kept >> skipped);
-  }
-
   /// n, but not less than 0 or more than `most`.
   static __device__ int within(int64_t n, int most) { return static_cast<int>(n < 0 ? 0 : n > most ? most : n); }
 };

@@ -61,11 +61,29 @@ struct DropoutBits {
     if (!p.drops) return;
     for (int n = thread; n < 2 * kTileSide; n += threads) {
       const int row = n % kTileSide, word = n / kTileSide;
-      kept[word][row] = p.draw_kept(at.b, at.h, at.query + row, at.key + word * 32);
+      kept[word][row] = bits_of(p, at.b, at.h, at.query + row, at.key + word * 32);
     }
   }
-};
 
+ private:
+  /// Whether dropout keeps the weights of query i and keys j to j + 31: a bit each.
+  static __device__ uint32_t bits_of(const AttentionProblem& p, int64_t b, int64_t h, int64_t i, int64_t j) {
+    const uint64_t first = static_cast<uint64_t>(((b * p.heads + h) * p.t + i) * p.s + j);
+    const int skipped = static_cast<int>(first % 4);
+    const formula::Draw draw(p.key.load());
+    uint64_t kept = 0;
+#pragma unroll 2
+    for (int n = 0; n < (skipped == 0 ? 8 : 9); ++n) {
+      const formula::Words4 words = formula::random_block(draw, first / 4 + static_cast<uint64_t>(n));
+      uint32_t four = 0;
+#pragma unroll
+      for (int w = 0; w < 4; ++w)
+        if (p.keeps(words.word[w])) four |= 1u << w;
+      kept |= uint64_t{four} << (4 * n);
+    }
+    return static_cast<uint32_t>(kept >> skipped);
+  }
+};
 template <Masks kMasks>
 struct DropoutBits<kMasks, false> {
   __device__ void draw(const AttentionProblem&, const ScorePosition&, int, int) {}
