@@ -1,6 +1,6 @@
 // Attention's backward pass (Dao et al. 2022, algorithm 4) on tensor cores, one warp at a time, without atomics: each
-// block computes 64 rows of one gradient and recomputes the weights from the saved logsumexp. With P the weights, D the
-// factors of dropout, and delta the row sums of grad_out * out:
+// block computes 64 rows of one gradient, or of grad_k and grad_v, and recomputes the weights from the saved logsumexp.
+// With P the weights, D the factors of dropout, and delta the row sums of grad_out * out:
 //   grad_v = (P D)^T grad_out      dS = P (grad_out v^T D - delta)      grad_q = scale dS k      grad_k = scale dS^T q
 // For grad_k and grad_v a block runs over the queries of all heads that share these keys. One launch computes the three
 // gradients, so that a short sequence has blocks for the whole device.
@@ -38,31 +38,37 @@ struct QueryFacts {
   }
 };
 
-/// One block's rows of one gradient. kSlopes: not of grad_v.
+/// What a block computes: its rows of one gradient, or of grad_k and grad_v.
+enum class Result { grad_q, grad_k, grad_v, grad_k_and_v };
+
+/// gradient: the first of the results.
 // Long: the tiles of a block stay in registers and shared memory over all columns.
-template <class T, int kColumnTiles, bool kByQuery, bool kSlopes, Masks kMasks>
-__device__ __forceinline__ void compute_gradient(const AttentionProblem& p, const Gradient& gradient, Tile<T> tile,
+template <class T, int kColumnTiles, Result kResult, Masks kMasks>
+__device__ __forceinline__ void compute_gradient(const AttentionProblem& p, const Gradient* gradient, Tile<T> tile,
                                                  QueryFacts<T, kMasks>& facts, int64_t nth) {
+  constexpr bool kByQuery = kResult == Result::grad_q, kSlopes = kResult != Result::grad_v,
+                 kBoth = kResult == Result::grad_k_and_v;
   constexpr int kSide = Tile<T>::kSide, kFirst = kSlopes ? 1 : 0;  // kFirst: the operand of the first product
-  const int64_t column = int64_t{blockIdx.y} * kColumnTiles * kSide, width = gradient.values.width;
-  if (column >= gradient.result.width) return;
+  constexpr int kSums = kBoth ? 2 * kColumnTiles : kColumnTiles;   // of the second result, if any, after the first's
+  const int64_t column = int64_t{blockIdx.y} * kColumnTiles * kSide;
+  if (column >= gradient[0].result.width && (!kBoth || column >= gradient[1].result.width)) return;
   const GradientRows rows(p, kByQuery, kSide, nth);
   const int64_t group = p.heads / p.shared;
   const auto rows_of = [&](int operand) {
-    return gradient.rows[operand].at<const T>(rows.b, rows.owner).from(rows.first);
+    return gradient->rows[operand].at<const T>(rows.b, rows.owner).from(rows.first);
   };
   const auto columns_of = [&](int operand, int64_t h, int64_t at) {
-    return gradient.columns[operand].at<const T>(rows.b, kByQuery ? h / group : h).from(at);
+    return gradient->columns[operand].at<const T>(rows.b, kByQuery ? h / group : h).from(at);
   };
   const auto position = [&](int64_t h, int64_t at) {
     return ScorePosition{rows.b, h, kByQuery ? rows.first : at, kByQuery ? at : rows.first};
   };
   const ScoreFactors factors(p);
-  // Where there are slopes, the values are the columns of the last product.
-  const bool again = kSlopes && width <= kSide;
+  // The values of slopes are the columns of the last product.
+  const bool again = kSlopes && !kBoth && gradient->values.width <= kSide;
 
   typename Tile<T>::Block weights, slopes;
-  typename Tile<T>::Sums sum[kColumnTiles] = {};
+  typename Tile<T>::Sums sum[kSums] = {};
   int64_t h = rows.first_head, at = rows.begin;
   const int64_t last_head = rows.empty() ? h : h + rows.heads;
   if (h < last_head) {
@@ -73,8 +79,16 @@ __device__ __forceinline__ void compute_gradient(const AttentionProblem& p, cons
   }
   for (int stage = 0; h < last_head; stage = 1 - stage) {
     const ScorePosition here = position(h, at);
-    const auto values = gradient.values.at<const T>(rows.b, kByQuery ? h / group : h).from(at);
     const auto first_columns = columns_of(0, h, at), second_columns = columns_of(1, h, at);
+    // The values of sum n.
+    const auto values = [&, h, at](int n) {
+      const Heads& from = gradient[n / kColumnTiles].values;
+      return TileOperand<T>{from.at<const T>(rows.b, kByQuery ? h / group : h).from(at),
+                            column + n % kColumnTiles * kSide};
+    };
+    const auto has_values = [&](int n) {
+      return column + n % kColumnTiles * kSide < gradient[n / kColumnTiles].values.width;
+    };
     at += kSide;
     if (at >= rows.end) at = rows.begin, ++h;
     // Called after a barrier that follows the last use of the other stage.
@@ -82,37 +96,47 @@ __device__ __forceinline__ void compute_gradient(const AttentionProblem& p, cons
       if (h < last_head) facts.load(1 - stage, p, position(h, at), Tile<T>::kThreads);
       return TileOperand<T>{columns_of(kFirst, h, at), 0, h >= last_head};
     };
+    // The operand of the next sum from n on that has values.
+    const auto from_sum = [&](int n) {
+      for (; n < kSums; ++n)
+        if (has_values(n)) return values(n);
+      return of_next_tile();
+    };
     if constexpr (kSlopes)
       tile.products(slopes, 1, rows_of(1), second_columns, [&] { return TileOperand<T>{first_columns}; });
-    tile.products(weights, 0, rows_of(0), first_columns, [&] {
-      return again ? of_next_tile() : TileOperand<T>{values, column};
-    });
+    tile.products(weights, 0, rows_of(0), first_columns, [&] { return again ? of_next_tile() : from_sum(0); });
     const bool at_edge = here.at_edge(p);
     score<Tile<T>, kByQuery, kMasks>(p, facts.mask[stage], weights, factors, here, at_edge);
     weigh<T, Tile<T>, kByQuery, needs_exact_weights(kMasks)>(weights, factors, facts.logsumexp[stage]);
-    if constexpr (kSlopes) {
+    if constexpr (kSlopes)
       differentiate<Tile<T>, kByQuery>(p, facts.dropout[stage], weights, slopes, facts.delta[stage], here, at_edge);
-    } else {
+    if constexpr (!kSlopes || kBoth) {
       if (at_edge) hide<Tile<T>, kByQuery>(p, weights, here, 0);  // a query's logsumexp may be NaN
       drop<Tile<T>, kByQuery>(p, facts.dropout[stage], weights);
     }
 #pragma unroll
-    for (int n = 0; n < kColumnTiles; ++n) {
-      const int64_t column_of_n = column + n * kSide, next = column_of_n + kSide;
-      if (n > 0 && column_of_n >= width) break;
-      tile.accumulate(sum[n], kSlopes ? slopes : weights, values, column_of_n, again, [&] {
-        return n + 1 < kColumnTiles && next < width ? TileOperand<T>{values, next} : of_next_tile();
-      });
+    for (int n = 0; n < kSums; ++n) {
+      if (!has_values(n)) continue;
+      const TileOperand<T> operand = values(n);
+      const bool of_slopes = kSlopes && n < kColumnTiles;
+      tile.accumulate(sum[n], of_slopes ? slopes : weights, operand.from, operand.column, again,
+                      [&] { return from_sum(n + 1); });
     }
   }
 #pragma unroll
-  for (int n = 0; n < kColumnTiles; ++n) tile.add_halves(sum[n]);
+  for (int n = 0; n < kSums; ++n) tile.add_halves(sum[n]);
   if (Tile<T>::half() != 0) return;
-  const auto result = gradient.result.at<T>(rows.b, rows.owner).from(rows.first);
 #pragma unroll
-  for (int n = 0; n < kColumnTiles; ++n)
-    write_sums<Tile<T>>(result, sum[n], column + n * kSide, kSlopes ? static_cast<float>(p.scale) : left_scale(p));
+  for (int n = 0; n < kSums; ++n)
+    write_sums<Tile<T>>(gradient[n / kColumnTiles].result.template at<T>(rows.b, rows.owner).from(rows.first), sum[n],
+                        column + n % kColumnTiles * kSide,
+                        kSlopes && n < kColumnTiles ? static_cast<float>(p.scale) : left_scale(p));
 }
+
+/// Whether one block computes grad_k and grad_v, from the same weights: where its sums are so many that a multiprocessor
+/// has registers for one block only, in either case.
+template <class T, int kColumnTiles>
+constexpr bool kMerges = Tile<T>::blocks(kColumnTiles) == 1;
 
 template <class T, int kColumnTiles, Masks kMasks>
 __global__ void __launch_bounds__(Tile<T>::kThreads, Tile<T>::blocks(kColumnTiles))
@@ -122,13 +146,22 @@ __global__ void __launch_bounds__(Tile<T>::kThreads, Tile<T>::blocks(kColumnTile
   __shared__ QueryFacts<T, kMasks> facts;
   const Tile<T> tile(memory, operand_parts);
   // Blocks of one gradient follow each other: multiprocessors that run different code at once wait for instructions.
-  const int64_t nth = blockIdx.x, second = nth - gradients.blocks[0], third = second - gradients.blocks[1];
-  if (second < 0)
-    compute_gradient<T, kColumnTiles, true, true>(p, gradients.of[0], tile, facts, nth);
-  else if (third < 0)
-    compute_gradient<T, kColumnTiles, false, true>(p, gradients.of[1], tile, facts, second);
-  else
-    compute_gradient<T, kColumnTiles, false, false>(p, gradients.of[2], tile, facts, third);
+  const int64_t nth = blockIdx.x;
+  if constexpr (kMerges<T, kColumnTiles>) {
+    const int64_t second = nth - gradients.blocks[1];
+    if (second < 0)
+      compute_gradient<T, kColumnTiles, Result::grad_k_and_v>(p, gradients.of + 1, tile, facts, nth);
+    else
+      compute_gradient<T, kColumnTiles, Result::grad_q>(p, gradients.of, tile, facts, second);
+  } else {
+    const int64_t second = nth - gradients.blocks[0], third = second - gradients.blocks[1];
+    if (second < 0)
+      compute_gradient<T, kColumnTiles, Result::grad_q>(p, gradients.of, tile, facts, nth);
+    else if (third < 0)
+      compute_gradient<T, kColumnTiles, Result::grad_k>(p, gradients.of + 1, tile, facts, second);
+    else
+      compute_gradient<T, kColumnTiles, Result::grad_v>(p, gradients.of + 2, tile, facts, third);
+  }
 }
 
 template <class T>
@@ -139,7 +172,8 @@ void backward_as(const AttentionArgs& args, const AttentionGrads& grads, Stream 
   const Gradients gradients(p, grads, kSide);
   with_tiles<kSide>(p, gradients.width(), [&]<int kColumnTiles, Masks kMasks>() {
     constexpr int64_t kColumns = kColumnTiles * kSide;
-    const int64_t blocks = gradients.all_blocks(), parts = (gradients.width() + kColumns - 1) / kColumns;
+    const int64_t merged = kMerges<T, kColumnTiles> ? gradients.blocks[2] : 0, blocks = gradients.all_blocks() - merged,
+                  parts = ceil_div(gradients.width(), kColumns);
     if (blocks == 0 || parts == 0) return;
     launch_attention<gradients_kernel<T, kColumnTiles, kMasks>, Tile<T>>(
         stream, blocks, parts, 2, std::max(p.q.width, p.v.width), sizeof(QueryFacts<T, kMasks>), p, gradients);
