@@ -133,8 +133,8 @@ __device__ __forceinline__ void compute_gradient(const AttentionProblem& p, cons
                         kSlopes && n < kColumnTiles ? static_cast<float>(p.scale) : left_scale(p));
 }
 
-/// Whether one block computes grad_k and grad_v, from the same weights: where its sums are so many that a multiprocessor
-/// has registers for one block only, in either case.
+/// Whether one block computes grad_k and grad_v, from the same weights: where its sums are so many that a
+/// multiprocessor has registers for one block only, in either case.
 template <class T, int kColumnTiles>
 constexpr bool kMerges = Tile<T>::blocks(kColumnTiles) == 1;
 
