@@ -162,7 +162,8 @@ TEST(AttentionKernels, each_agrees_with_those_of_f64) {
                         {1, 70, 70, 200, 129, 40, 24},
                         {1, 2, 1, 200, 257, 128, 72},
                         {1, 2, 1, 70, 300, 5, 13},
-                        {1, 2, 2, 66, 70, 200, 136},
+                        {1, 70, 70, 66, 70, 200, 136},
+                        {1, 2, 1, 66, 70, 16, 200},
                         {1, 140, 140, 130, 200, 48, 64},   // so many heads that a block has several warpgroups,
                         {1, 140, 70, 260, 130, 128, 72}})  // some of them without queries
     for (const DType mask : {kF64, kBool, kF32})
@@ -225,27 +226,29 @@ TEST(AttentionKernels, any_scale_and_any_lengths) {
 TEST(AttentionKernels, a_nan_query_spoils_only_the_keys_it_attends_to) {
   LORRY_SKIP_WITHOUT_CUDA();
   const Stream stream = current_stream(kGPU);
-  for (const DType dtype : {kF32, kF16, kBF16}) {
-    const Case x{.b = 1, .h = 1, .g = 1, .t = 70, .s = 70, .d = 16, .e = 16, .causal = true};
-    std::array<Tensor, 5> values;
-    for (size_t i : {0u, 1u, 2u, 4u}) values[i] = randn({1, 1, 70, 16}, {.device = kGPU});
-    values[0].select(2, 10).fill_(std::nan(""));
-    const auto expect_clean = [&](const AttentionTensors& y, const char* what) {
-      EXPECT_TRUE(y.results[4].slice(2, 11).isfinite().all().item<bool>()) << what << " of " << name(dtype);
-      EXPECT_FALSE(y.results[4].slice(2, 0, 11).isfinite().any().item<bool>()) << what << " of " << name(dtype);
-    };
-    const AttentionTensors by_warp(x, values, dtype);
-    if (!kernels::cuda::tensor_attention_forward(by_warp.args, stream))
-      kernels::cuda::fma_attention_forward(by_warp.args, stream);
-    if (kernels::cuda::tensor_attention_backward(by_warp.args, by_warp.grads, stream))
-      expect_clean(by_warp, "one warp at a time");
+  for (const DType dtype : {kF32, kF16, kBF16})
+    for (const int64_t heads : {1, 70})
+      for (const int64_t width : {16, 72}) {
+        const Case x{.b = 1, .h = heads, .g = heads, .t = 70, .s = 70, .d = width, .e = width, .causal = true};
+        std::array<Tensor, 5> values;
+        for (size_t i : {0u, 1u, 2u, 4u}) values[i] = randn({1, heads, 70, width}, {.device = kGPU});
+        values[0].select(2, 10).fill_(std::nan(""));
+        const auto expect_clean = [&](const AttentionTensors& y, const char* what) {
+          EXPECT_TRUE(y.results[4].slice(2, 11).isfinite().all().item<bool>()) << what << " of " << name(dtype);
+          EXPECT_FALSE(y.results[4].slice(2, 0, 11).isfinite().any().item<bool>()) << what << " of " << name(dtype);
+        };
+        const AttentionTensors by_warp(x, values, dtype);
+        if (!kernels::cuda::tensor_attention_forward(by_warp.args, stream))
+          kernels::cuda::fma_attention_forward(by_warp.args, stream);
+        if (kernels::cuda::tensor_attention_backward(by_warp.args, by_warp.grads, stream))
+          expect_clean(by_warp, "one warp at a time");
 #ifdef LORRY_WITH_WARPGROUPS
-    const AttentionTensors by_group(x, values, dtype);
-    if (kernels::cuda::warpgroup_attention_forward(by_group.args, stream) &&
-        kernels::cuda::warpgroup_attention_backward(by_group.args, by_group.grads, stream))
-      expect_clean(by_group, "warpgroups");
+        const AttentionTensors by_group(x, values, dtype);
+        if (kernels::cuda::warpgroup_attention_forward(by_group.args, stream) &&
+            kernels::cuda::warpgroup_attention_backward(by_group.args, by_group.grads, stream))
+          expect_clean(by_group, "warpgroups");
 #endif
-  }
+      }
 }
 
 }  // namespace

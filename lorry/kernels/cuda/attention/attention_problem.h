@@ -185,7 +185,7 @@ struct Gradients {
            {{p.k, p.v}, {p.q, p.grad_out}, p.q, Heads(grads.grad_k), false, true},
            {{p.k, p.v}, {p.q, p.grad_out}, p.grad_out, Heads(grads.grad_v), false, false}} {
     for (int n = 0; n < 3; ++n)
-      blocks[n] = p.batches * (of[n].by_query ? p.heads : p.shared) * ((of[n].result.rows + side - 1) / side);
+      blocks[n] = p.batches * (of[n].by_query ? p.heads : p.shared) * ceil_div(of[n].result.rows, side);
   }
   void addresses(auto& visit) const { visit(of[0], of[1], of[2]); }
   int64_t all_blocks() const { return blocks[0] + blocks[1] + blocks[2]; }
@@ -200,7 +200,7 @@ struct GradientRows {
   /// nth: the number of the block. With a causal mask the last queries have the most keys, and the first keys the most
   /// queries, so these start first.
   __device__ GradientRows(const AttentionProblem& p, bool by_query, int side, int64_t nth) {
-    const int64_t tiles = ((by_query ? p.t : p.s) + side - 1) / side, columns = by_query ? p.s : p.t;
+    const int64_t tiles = ceil_div(by_query ? p.t : p.s, side), columns = by_query ? p.s : p.t;
     const auto block = static_cast<uint32_t>(nth), owners = static_cast<uint32_t>(by_query ? p.heads : p.shared),
                pairs = static_cast<uint32_t>(p.batches) * owners, pair = block % pairs;
     b = pair / owners, owner = pair % owners;

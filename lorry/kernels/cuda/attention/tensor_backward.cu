@@ -41,7 +41,7 @@ struct QueryFacts {
 /// What a block computes: its rows of one gradient, or of grad_k and grad_v.
 enum class Result { grad_q, grad_k, grad_v, grad_k_and_v };
 
-/// gradient: the first of the results.
+/// gradient: the operands of the result; of grad_k_and_v, those of grad_k, and after them those of grad_v.
 // Long: the tiles of a block stay in registers and shared memory over all columns.
 template <class T, int kColumnTiles, Result kResult, Masks kMasks>
 __device__ __forceinline__ void compute_gradient(const AttentionProblem& p, const Gradient* gradient, Tile<T> tile,
@@ -133,12 +133,19 @@ __device__ __forceinline__ void compute_gradient(const AttentionProblem& p, cons
                         kSlopes && n < kColumnTiles ? static_cast<float>(p.scale) : left_scale(p));
 }
 
-/// Whether one block computes grad_k and grad_v, from the same weights: where its sums are so many that a
-/// multiprocessor has registers for one block only, in either case.
+/// Whether one block may compute grad_k and grad_v, from the same weights: where each of them has so many sums that a
+/// multiprocessor has registers for one block only.
 template <class T, int kColumnTiles>
-constexpr bool kMerges = Tile<T>::blocks(kColumnTiles) == 1;
+constexpr bool kCanMerge = Tile<T>::blocks(kColumnTiles) == 1;
 
-template <class T, int kColumnTiles, Masks kMasks>
+/// Whether that is faster. Blocks compute four products a tile then, and without it at most three, but seven in all
+/// instead of eight. For n blocks of keys on m multiprocessors, max(4, 7 n / m) <= max(3, 8 n / m) where 2 n >= m.
+bool merges(int64_t blocks_of_keys, Stream stream) {
+  return 2 * blocks_of_keys >= lorry::cuda::properties(stream.device.index).multiprocessors;
+}
+
+/// kMerged: grad_k and grad_v are one block's.
+template <class T, int kColumnTiles, Masks kMasks, bool kMerged>
 __global__ void __launch_bounds__(Tile<T>::kThreads, Tile<T>::blocks(kColumnTiles))
     gradients_kernel(AttentionProblem p, Gradients gradients, int operand_parts) {
   lorry::cuda::begin_programmatic();
@@ -147,7 +154,7 @@ __global__ void __launch_bounds__(Tile<T>::kThreads, Tile<T>::blocks(kColumnTile
   const Tile<T> tile(memory, operand_parts);
   // Blocks of one gradient follow each other: multiprocessors that run different code at once wait for instructions.
   const int64_t nth = blockIdx.x;
-  if constexpr (kMerges<T, kColumnTiles>) {
+  if constexpr (kMerged) {
     const int64_t second = nth - gradients.blocks[1];
     if (second < 0)
       compute_gradient<T, kColumnTiles, Result::grad_k_and_v>(p, gradients.of + 1, tile, facts, nth);
@@ -172,11 +179,16 @@ void backward_as(const AttentionArgs& args, const AttentionGrads& grads, Stream 
   const Gradients gradients(p, grads, kSide);
   with_tiles<kSide>(p, gradients.width(), [&]<int kColumnTiles, Masks kMasks>() {
     constexpr int64_t kColumns = kColumnTiles * kSide;
-    const int64_t merged = kMerges<T, kColumnTiles> ? gradients.blocks[2] : 0, blocks = gradients.all_blocks() - merged,
-                  parts = ceil_div(gradients.width(), kColumns);
-    if (blocks == 0 || parts == 0) return;
-    launch_attention<gradients_kernel<T, kColumnTiles, kMasks>, Tile<T>>(
-        stream, blocks, parts, 2, std::max(p.q.width, p.v.width), sizeof(QueryFacts<T, kMasks>), p, gradients);
+    const int64_t parts = ceil_div(gradients.width(), kColumns);
+    const auto launch = [&]<bool kMerged>() {
+      const int64_t blocks = gradients.all_blocks() - (kMerged ? gradients.blocks[2] : 0);
+      if (blocks == 0 || parts == 0) return;
+      launch_attention<gradients_kernel<T, kColumnTiles, kMasks, kMerged>, Tile<T>>(
+          stream, blocks, parts, 2, std::max(p.q.width, p.v.width), sizeof(QueryFacts<T, kMasks>), p, gradients);
+    };
+    if constexpr (kCanMerge<T, kColumnTiles>)
+      if (merges(gradients.blocks[1] * parts, stream)) return launch.template operator()<true>();
+    launch.template operator()<false>();
   });
 }
 
