@@ -23,6 +23,7 @@ struct TanhBackward {
 
 /// NaN stays NaN.
 struct Relu {
+  static constexpr bool kExact = true;
   template <class V> LORRY_INLINE V operator()(V x) const { return select(x <= V(0), V(0), x); }
 };
 struct ReluBackward {

@@ -9,13 +9,16 @@ namespace lorry::formula {
 // clang-format off
 
 struct Abs {
+  static constexpr bool kExact = true;
   template <class V> LORRY_INLINE V operator()(V x) const { return abs(x); }
 };
 struct Neg {
+  static constexpr bool kExact = true;
   template <class V> LORRY_INLINE V operator()(V x) const { return -x; }
 };
 /// -1, 0 or 1; 0 for NaN.
 struct Sign {
+  static constexpr bool kExact = true;
   template <class V> LORRY_INLINE V operator()(V x) const {
     return select(x > V(0), V(1), select(x < V(0), V(-1), V(0)));
   }
@@ -33,16 +36,20 @@ struct Rsqrt {
   template <class V> LORRY_INLINE V operator()(V x) const { return V(1) / sqrt(x); }
 };
 struct Floor {
+  static constexpr bool kExact = true;
   template <class V> LORRY_INLINE V operator()(V x) const { return floor(x); }
 };
 struct Ceil {
+  static constexpr bool kExact = true;
   template <class V> LORRY_INLINE V operator()(V x) const { return ceil(x); }
 };
 /// Ties go to the even neighbour.
 struct Round {
+  static constexpr bool kExact = true;
   template <class V> LORRY_INLINE V operator()(V x) const { return round(x); }
 };
 struct Trunc {
+  static constexpr bool kExact = true;
   template <class V> LORRY_INLINE V operator()(V x) const { return trunc(x); }
 };
 /// The part after the point, with the sign of x.

@@ -7,6 +7,7 @@
 //                             it and calls that
 //   kFastMath = true          what it costs is an exponential and a quotient by 1 + exp(...): a GPU computes narrow
 //                             results with approximations of both (kernels/cuda/common/fast_math.h)
+//   kExact = true             its results of 16-bit floats are 16-bit floats, so that they need no rounding
 //
 // How its operator treats whole numbers, and numbers that the operands' common type does not hold
 // (ops/common_operands.h):
@@ -39,6 +40,10 @@ inline constexpr bool kLong<F, C> = F::kLongIn == LongIn::all ||
 template <class F>
 inline constexpr bool kFastMath = requires {
   F::kFastMath;
+};
+template <class F>
+inline constexpr bool kExact = requires {
+  F::kExact;
 };
 template <class F>
 inline constexpr bool kDividesWhole = requires {

@@ -29,25 +29,6 @@ struct Several {
   static LORRY_INLINE Several load(const C* from) { return {Vec<C>::load(from)}; }
   LORRY_INLINE void store(C* to) const { value.store(to); }
 
-  static LORRY_INLINE Several load(const BFloat16* from) {
-    const hn::ScalableTag<uint32_t> wide;
-    const hn::Rebind<uint16_t, hn::ScalableTag<uint32_t>> narrow;
-    const auto half = hn::LoadU(narrow, reinterpret_cast<const uint16_t*>(from));
-    return {Vec<float>(hn::BitCast(hn::ScalableTag<float>(), hn::ShiftLeft<16>(hn::PromoteTo(wide, half))))};
-  }
-  /// Rounds to the nearest, ties to even, as BFloat16(float).
-  LORRY_INLINE void store(BFloat16* to) const {
-    const hn::ScalableTag<uint32_t> wide;
-    const auto x = hn::BitCast(wide, value.raw), high = hn::ShiftRight<16>(x);
-    const auto rounded =
-        hn::ShiftRight<16>(hn::Add(x, hn::Add(hn::Set(wide, 0x7fff), hn::And(high, hn::Set(wide, 1)))));
-    const auto is_nan = hn::RebindMask(wide, (value != value).raw);
-    const auto bits = hn::IfThenElse(is_nan, hn::Or(high, hn::Set(wide, 0x40)), rounded);
-    hn::StoreU(
-        hn::DemoteTo(hn::Rebind<uint16_t, hn::ScalableTag<uint32_t>>(), hn::BitCast(hn::ScalableTag<int32_t>(), bits)),
-        hn::Rebind<uint16_t, hn::ScalableTag<uint32_t>>(), reinterpret_cast<uint16_t*>(to));
-  }
-
   static LORRY_INLINE Several load(const Float16* from) {
     const hn::Rebind<hwy::float16_t, hn::ScalableTag<float>> narrow;
     return {Vec<float>(
@@ -71,6 +52,56 @@ struct Several<int64_t> {
   template <class T>
   LORRY_INLINE void store(T* to) const {
     for (int64_t i = 0; i < kCount; ++i) to[i] = static_cast<T>(value[i]);
+  }
+};
+
+/// Elements of type T that are computed together, in registers of the type of computation.
+template <class C, class T>
+struct Group {
+  static constexpr int64_t kCount = kTogether<C>;
+  Several<C> part[1];
+  static LORRY_INLINE Group load(const T* from) { return {{Several<C>::load(from)}}; }
+  static LORRY_INLINE Group splat(const C* from) { return {{Several<C>::load(from)}}; }
+  template <bool kExact>
+  LORRY_INLINE void store(T* to) const {
+    part[0].store(to);
+  }
+};
+/// The even elements and the odd ones, which are the low and the high halves of 32 bits: so none changes its lane.
+template <>
+struct Group<float, BFloat16> {
+  static constexpr int64_t kCount = 2 * kTogether<float>;
+  using Bits = hn::ScalableTag<uint32_t>;
+  Several<float> part[2];
+
+  static LORRY_INLINE Group load(const BFloat16* from) {
+    const auto both = hn::LoadU(Bits(), reinterpret_cast<const uint32_t*>(from));
+    return {{of(hn::ShiftLeft<16>(both)), of(hn::And(both, high_half()))}};
+  }
+  static LORRY_INLINE Group splat(const float* from) {
+    const Several<float> value = Several<float>::load(from);
+    return {{value, value}};
+  }
+  template <bool kExact>
+  LORRY_INLINE void store(BFloat16* to) const {
+    const auto even = rounded<kExact>(part[0]), odd = rounded<kExact>(part[1]);
+    hn::StoreU(hn::Or(hn::ShiftRight<16>(even), hn::And(odd, high_half())), Bits(), reinterpret_cast<uint32_t*>(to));
+  }
+
+ private:
+  static LORRY_INLINE hn::Vec<Bits> high_half() { return hn::Set(Bits(), 0xffff0000); }
+  static LORRY_INLINE Several<float> of(hn::Vec<Bits> bits) {
+    return {Vec<float>(hn::BitCast(hn::ScalableTag<float>(), bits))};
+  }
+  /// The high half is the nearest BFloat16, ties to even, as BFloat16(float). kExact: x is one already.
+  template <bool kExact>
+  static LORRY_INLINE hn::Vec<Bits> rounded(const Several<float>& x) {
+    const auto bits = hn::BitCast(Bits(), x.value.raw);
+    const auto is_nan = hn::RebindMask(Bits(), (x.value != x.value).raw);
+    const auto quiet = hn::Or(bits, hn::Set(Bits(), 0x400000));
+    if constexpr (kExact) return hn::IfThenElse(is_nan, quiet, bits);
+    const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(Bits(), 1));
+    return hn::IfThenElse(is_nan, quiet, hn::Add(bits, hn::Add(hn::Set(Bits(), 0x7fff), odd)));
   }
 };
 
@@ -138,7 +169,9 @@ LORRY_INLINE Several<C> compute(const Xs&... x) {
 /// register goes through spare memory, so that nothing beyond n is accessed and the formula is compiled once.
 template <class Formula, int kArity, class C, class T>
 void block(const void* const* in, const int64_t* step, void* out, int64_t n) {
-  constexpr int64_t kLanes = kTogether<C>;
+  using Elements = Group<C, T>;
+  constexpr int64_t kLanes = Elements::kCount;
+  constexpr bool kExact = formula::kExact<Formula>;
   const char* from[kArity];
   int64_t moves[kArity], ahead[kArity];  // no bits for one repeated value, else all; where to prefetch
   for (int k = 0; k < kArity; ++k)
@@ -153,11 +186,16 @@ void block(const void* const* in, const int64_t* step, void* out, int64_t n) {
         const char* const at = from[k] + (i * static_cast<int64_t>(sizeof(T)) & moves[k]);
         __builtin_prefetch(at + ahead[k]);
         if constexpr (!std::same_as<C, T>)
-          if (step[k] == 0) return Several<C>::load(reinterpret_cast<const C*>(at));
-        return Several<C>::load(reinterpret_cast<const T*>(at));
+          if (step[k] == 0) return Elements::splat(reinterpret_cast<const C*>(at));
+        return Elements::load(reinterpret_cast<const T*>(at));
       };
       __builtin_prefetch(reinterpret_cast<const char*>(to + i) + kAheadBytes, 1);
-      [&]<size_t... K>(std::index_sequence<K...>) { compute<Formula, C>(operand(K)...).store(to + i); }
+      [&]<size_t... K>(std::index_sequence<K...>) {
+        const Elements x[] = {operand(K)...};
+        Elements y;
+        for (size_t part = 0; part < std::size(y.part); ++part) y.part[part] = compute<Formula, C>(x[K].part[part]...);
+        y.template store<kExact>(to + i);
+      }
       (std::make_index_sequence<kArity>());
     }
     if (is_rest || rest == 0) break;
