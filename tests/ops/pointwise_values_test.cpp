@@ -310,6 +310,32 @@ TEST(PointwiseValues, gelu_of_every_16_bit_float_is_what_erf_gives) {
   }
 }
 
+/// Results that are exact in 16 bits are not rounded: they are those of f32, NaN's bits included.
+TEST(PointwiseValues, every_16_bit_float_gives_the_exact_result_of_f32) {
+  for (const DType t : {kF16, kBF16}) {
+    std::vector<uint16_t> patterns(65536);
+    std::iota(patterns.begin(), patterns.end(), uint16_t{0});
+    const Tensor all = empty({65536}, {t});
+    write_all(all, patterns.data());
+    const Tensor wide = all.to(kF32);
+    const auto expect = [&](const char* what, const Tensor& y, const Tensor& of_f32) {
+      const Tensor rounded = of_f32.to(t);
+      const auto *want = static_cast<const uint16_t*>(host_data(rounded)),
+                 *got = static_cast<const uint16_t*>(host_data(y));
+      for (size_t i = 0; i < patterns.size(); ++i)
+        ASSERT_EQ(got[i], want[i]) << what << " of " << name(t) << " " << element(all, static_cast<int64_t>(i));
+    };
+    expect("abs", all.abs(), wide.abs());
+    expect("neg", all.neg(), wide.neg());
+    expect("sign", all.sign(), wide.sign());
+    expect("floor", all.floor(), wide.floor());
+    expect("ceil", all.ceil(), wide.ceil());
+    expect("round", all.round(), wide.round());
+    expect("trunc", all.trunc(), wide.trunc());
+    expect("relu", relu(all), relu(wide));
+  }
+}
+
 /// Every digit of two binades, and special values: rsqrt of f32 is the quotient, rounded once.
 TEST(PointwiseValues, rsqrt_divides_1_by_the_root) {
   constexpr uint32_t kOne = 0x3f800000, kFour = 0x40800000, kChunk = 1u << 20;
