@@ -4,8 +4,6 @@
 
 #include <gtest/gtest.h>
 
-#include <numeric>
-
 #include <cmath>
 
 #include "lorry/ops/dispatch/door.h"
@@ -74,10 +72,7 @@ TEST(Copy, from_float_to_integer_is_the_same_for_every_length_and_start) {
 TEST(Copy, to_16_bit_floats_rounds_to_nearest_even_for_every_length) {
   // Every f16 and bf16, its upper neighbour's midpoint, and a value just beside it.
   for (const DType t : {kF16, kBF16}) {
-    std::vector<uint16_t> patterns(65536);
-    std::iota(patterns.begin(), patterns.end(), uint16_t{0});
-    const Tensor all = empty({65536}, {t});
-    write_all(all, patterns.data());
+    const Tensor all = every_16_bit_float(t);
     const Tensor wide = all.to(kF32), back = wide.to(t);
     for (int64_t i = 0; i < 65536; ++i) {
       const double v = element(all, i);

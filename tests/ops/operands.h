@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <numeric>
 #include <random>
 #include <vector>
 
@@ -46,6 +47,15 @@ inline std::vector<double> elements(const Tensor& x) {
   std::vector<double> values;
   for (int64_t i = 0; i < x.numel(); ++i) values.push_back(element(x, i));
   return values;
+}
+
+/// All 65,536 values of f16 or bf16: element i has the bits i.
+inline Tensor every_16_bit_float(DType dtype) {
+  std::vector<uint16_t> patterns(65536);
+  std::iota(patterns.begin(), patterns.end(), uint16_t{0});
+  const Tensor all = empty({65536}, {dtype});
+  write_all(all, patterns.data());
+  return all;
 }
 
 /// Small values that every row computes without overflow: 1 to 4 and, for floating types, fractions of both signs.

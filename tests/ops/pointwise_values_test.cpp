@@ -6,13 +6,13 @@
 #include <bit>
 #include <cmath>
 #include <limits>
-#include <numeric>
 #include <random>
 
 #include "lorry/formula/pointwise.h"
 #include "lorry/ops/common_operands.h"
 #include "lorry/ops/ops.h"
 #include "lorry/ops/pointwise_call.h"
+#include "tests/ops/operands.h"
 #include "tests/ops/pointwise_reference.h"
 #include "tests/support/dtypes.h"
 #include "tests/support/host.h"
@@ -298,14 +298,11 @@ TEST(PointwiseValues, elementary_functions_hold_their_bound_over_their_range) {
 /// Where gelu is not computed from erf, it is rounded to the same 16-bit floats.
 TEST(PointwiseValues, gelu_of_every_16_bit_float_is_what_erf_gives) {
   for (const DType t : {kF16, kBF16}) {
-    std::vector<uint16_t> patterns(65536);
-    std::iota(patterns.begin(), patterns.end(), uint16_t{0});
-    const Tensor all = empty({65536}, {t});
-    write_all(all, patterns.data());
+    const Tensor all = every_16_bit_float(t);
     const Tensor x = all.to(kF32), by_erf = ((x * 0.70710678118654752440).erf() + 1).mul(x * 0.5).to(t), y = gelu(all);
     const auto *want = static_cast<const uint16_t*>(host_data(by_erf)),
                *got = static_cast<const uint16_t*>(host_data(y));
-    for (size_t i = 0; i < patterns.size(); ++i)
+    for (size_t i = 0; i < 65536; ++i)
       ASSERT_EQ(got[i], want[i]) << name(t) << " " << element(all, static_cast<int64_t>(i));
   }
 }
@@ -313,16 +310,13 @@ TEST(PointwiseValues, gelu_of_every_16_bit_float_is_what_erf_gives) {
 /// Results that are exact in 16 bits are not rounded: they are those of f32, NaN's bits included.
 TEST(PointwiseValues, every_16_bit_float_gives_the_exact_result_of_f32) {
   for (const DType t : {kF16, kBF16}) {
-    std::vector<uint16_t> patterns(65536);
-    std::iota(patterns.begin(), patterns.end(), uint16_t{0});
-    const Tensor all = empty({65536}, {t});
-    write_all(all, patterns.data());
+    const Tensor all = every_16_bit_float(t);
     const Tensor wide = all.to(kF32);
     const auto expect = [&](const char* what, const Tensor& y, const Tensor& of_f32) {
       const Tensor rounded = of_f32.to(t);
       const auto *want = static_cast<const uint16_t*>(host_data(rounded)),
                  *got = static_cast<const uint16_t*>(host_data(y));
-      for (size_t i = 0; i < patterns.size(); ++i)
+      for (size_t i = 0; i < 65536; ++i)
         ASSERT_EQ(got[i], want[i]) << what << " of " << name(t) << " " << element(all, static_cast<int64_t>(i));
     };
     expect("abs", all.abs(), wide.abs());
