@@ -11,11 +11,12 @@
 //                                      as good as the value type makes them
 //   kWhole<V>                          true for whole numbers: these divide towards zero and have no NaN
 //
-// float and double answer with <cmath>; Whole is a 64-bit integer whose arithmetic wraps around.
+// float and double answer with <cmath>; Whole is a 64-bit integer whose arithmetic wraps around, WholeOf<T> any.
 
 #include <cmath>
 #include <concepts>
 #include <cstdint>
+#include <type_traits>
 
 #include "lorry/base/macros.h"
 #include "lorry/formula/traits.h"
@@ -82,63 +83,69 @@ LORRY_INLINE T fmod(T x, T y) {
   return std::fmod(x, y);
 }
 
-/// A 64-bit integer: overflow wraps, division by zero gives 0 (operators refuse it before), shifts beyond the width
-/// empty the value, and the sign fills from the left. Narrower integers and bool are computed in it and cut when they
-/// are stored.
-struct Whole {
-  int64_t value;
+/// An integer of type T, int64_t or int32_t: overflow wraps, division by zero gives 0 (operators refuse it before),
+/// shifts beyond the width empty the value, and the sign fills from the left. The low bits of results do not depend on
+/// the width, so narrower integers and bool are computed in a wider type and cut when they are stored.
+template <class T>
+struct WholeOf {
+  T value;
 
-  Whole() = default;
-  LORRY_INLINE Whole(int64_t v) : value(v) {}
+  WholeOf() = default;
+  LORRY_INLINE WholeOf(T v) : value(v) {}
 
-  friend LORRY_INLINE Whole operator+(Whole a, Whole b) { return wrap(bits(a) + bits(b)); }
-  friend LORRY_INLINE Whole operator-(Whole a, Whole b) { return wrap(bits(a) - bits(b)); }
-  friend LORRY_INLINE Whole operator*(Whole a, Whole b) { return wrap(bits(a) * bits(b)); }
-  friend LORRY_INLINE Whole operator/(Whole a, Whole b) {
+  friend LORRY_INLINE WholeOf operator+(WholeOf a, WholeOf b) { return wrap(bits(a) + bits(b)); }
+  friend LORRY_INLINE WholeOf operator-(WholeOf a, WholeOf b) { return wrap(bits(a) - bits(b)); }
+  friend LORRY_INLINE WholeOf operator*(WholeOf a, WholeOf b) { return wrap(bits(a) * bits(b)); }
+  friend LORRY_INLINE WholeOf operator/(WholeOf a, WholeOf b) {
     if (b.value == -1) return -a;  // the one quotient that does not fit would trap
     return b.value == 0 ? 0 : a.value / b.value;
   }
-  friend LORRY_INLINE Whole operator%(Whole a, Whole b) {
+  friend LORRY_INLINE WholeOf operator%(WholeOf a, WholeOf b) {
     return b.value == 0 || b.value == -1 ? 0 : a.value % b.value;
   }
-  friend LORRY_INLINE Whole operator-(Whole a) { return wrap(-bits(a)); }
-  friend LORRY_INLINE Whole operator&(Whole a, Whole b) { return a.value & b.value; }
-  friend LORRY_INLINE Whole operator|(Whole a, Whole b) { return a.value | b.value; }
-  friend LORRY_INLINE Whole operator^(Whole a, Whole b) { return a.value ^ b.value; }
-  friend LORRY_INLINE Whole operator~(Whole a) { return ~a.value; }
-  friend LORRY_INLINE Whole operator<<(Whole a, Whole b) {
-    return outside(b) ? Whole(0) : wrap(bits(a) << (b.value & 63));
+  friend LORRY_INLINE WholeOf operator-(WholeOf a) { return wrap(-bits(a)); }
+  friend LORRY_INLINE WholeOf operator&(WholeOf a, WholeOf b) { return a.value & b.value; }
+  friend LORRY_INLINE WholeOf operator|(WholeOf a, WholeOf b) { return a.value | b.value; }
+  friend LORRY_INLINE WholeOf operator^(WholeOf a, WholeOf b) { return a.value ^ b.value; }
+  friend LORRY_INLINE WholeOf operator~(WholeOf a) { return ~a.value; }
+  friend LORRY_INLINE WholeOf operator<<(WholeOf a, WholeOf b) {
+    return outside(b) ? WholeOf(0) : wrap(bits(a) << (b.value & kLast));
   }
-  friend LORRY_INLINE Whole operator>>(Whole a, Whole b) { return a.value >> (outside(b) ? 63 : b.value); }
-  friend LORRY_INLINE bool operator<(Whole a, Whole b) { return a.value < b.value; }
-  friend LORRY_INLINE bool operator<=(Whole a, Whole b) { return a.value <= b.value; }
-  friend LORRY_INLINE bool operator>(Whole a, Whole b) { return a.value > b.value; }
-  friend LORRY_INLINE bool operator>=(Whole a, Whole b) { return a.value >= b.value; }
-  friend LORRY_INLINE bool operator==(Whole a, Whole b) { return a.value == b.value; }
-  friend LORRY_INLINE bool operator!=(Whole a, Whole b) { return a.value != b.value; }
-  friend LORRY_INLINE Whole select(bool mask, Whole a, Whole b) { return mask ? a : b; }
-  friend LORRY_INLINE Whole abs(Whole a) { return a.value < 0 ? -a : a; }
-  friend LORRY_INLINE Whole floor(Whole a) { return a; }
-  friend LORRY_INLINE Whole ceil(Whole a) { return a; }
-  friend LORRY_INLINE Whole round(Whole a) { return a; }
-  friend LORRY_INLINE Whole trunc(Whole a) { return a; }
-  friend LORRY_INLINE Whole fmod(Whole a, Whole b) { return a % b; }
+  friend LORRY_INLINE WholeOf operator>>(WholeOf a, WholeOf b) { return a.value >> (outside(b) ? T{kLast} : b.value); }
+  friend LORRY_INLINE bool operator<(WholeOf a, WholeOf b) { return a.value < b.value; }
+  friend LORRY_INLINE bool operator<=(WholeOf a, WholeOf b) { return a.value <= b.value; }
+  friend LORRY_INLINE bool operator>(WholeOf a, WholeOf b) { return a.value > b.value; }
+  friend LORRY_INLINE bool operator>=(WholeOf a, WholeOf b) { return a.value >= b.value; }
+  friend LORRY_INLINE bool operator==(WholeOf a, WholeOf b) { return a.value == b.value; }
+  friend LORRY_INLINE bool operator!=(WholeOf a, WholeOf b) { return a.value != b.value; }
+  friend LORRY_INLINE WholeOf select(bool mask, WholeOf a, WholeOf b) { return mask ? a : b; }
+  friend LORRY_INLINE WholeOf abs(WholeOf a) { return a.value < 0 ? -a : a; }
+  friend LORRY_INLINE WholeOf floor(WholeOf a) { return a; }
+  friend LORRY_INLINE WholeOf ceil(WholeOf a) { return a; }
+  friend LORRY_INLINE WholeOf round(WholeOf a) { return a; }
+  friend LORRY_INLINE WholeOf trunc(WholeOf a) { return a; }
+  friend LORRY_INLINE WholeOf fmod(WholeOf a, WholeOf b) { return a % b; }
   /// By squaring; a negative exponent gives the reciprocal rounded towards zero.
-  friend LORRY_INLINE Whole pow(Whole base, Whole exponent) {
+  friend LORRY_INLINE WholeOf pow(WholeOf base, WholeOf exponent) {
     if (exponent.value < 0) return base.value == 1 ? 1 : base.value == -1 ? 1 - 2 * (exponent.value & 1) : 0;
-    Whole result = 1;
-    for (uint64_t e = bits(exponent); e != 0; e >>= 1, base = base * base)
+    WholeOf result = 1;
+    for (Bits e = bits(exponent); e != 0; e >>= 1, base = base * base)
       if (e & 1) result = result * base;
     return result;
   }
 
  private:
-  static LORRY_INLINE uint64_t bits(Whole a) { return static_cast<uint64_t>(a.value); }
-  static LORRY_INLINE Whole wrap(uint64_t v) { return static_cast<int64_t>(v); }
-  static LORRY_INLINE bool outside(Whole shift) { return bits(shift) > 63; }
-};
+  static_assert(std::same_as<T, int64_t> || std::same_as<T, int32_t>);
+  using Bits = std::conditional_t<sizeof(T) == sizeof(uint64_t), uint64_t, uint32_t>;
+  enum { kLast = 8 * sizeof(T) - 1 };  // the sign's bit
 
-template <>
-inline constexpr bool kWhole<Whole> = true;
+  static LORRY_INLINE Bits bits(WholeOf a) { return static_cast<Bits>(a.value); }
+  static LORRY_INLINE WholeOf wrap(Bits v) { return static_cast<T>(v); }
+  static LORRY_INLINE bool outside(WholeOf shift) { return bits(shift) > kLast; }
+};
+using Whole = WholeOf<int64_t>;
+
+template <class T>
+inline constexpr bool kWhole<WholeOf<T>> = true;
 
 }  // namespace lorry::formula

@@ -9,6 +9,7 @@
 #include "lorry/ops/dispatch/door.h"
 #include "tests/ops/operands.h"
 #include "tests/support/dtypes.h"
+#include "tests/support/host.h"
 
 namespace lorry::test {
 namespace {
@@ -116,6 +117,33 @@ TEST(Copy, transposes_large_matrices) {
   const Tensor x = random_strided({301, 517}, {1, 301}, kF32, 3), y = contiguous(x);
   EXPECT_TRUE(y.is_contiguous());
   EXPECT_TRUE(same_values(y, x));
+}
+
+/// Tensors that no cache of the first levels holds are prefetched row by row.
+TEST(Copy, moves_large_tensors_between_layouts) {
+  const auto expect = [](const Tensor& y, const Tensor& from, auto place) {
+    visit(y.dtype(), [&]<class T>(Type<T>) {
+      const T *const got = host<T>(y), *const source = host<T>(from);
+      int64_t wrong = 0;
+      for (int64_t i = 0; i < y.numel(); ++i) wrong += got[i] != source[place(i)];
+      EXPECT_EQ(wrong, 0) << y;
+    });
+  };
+  for (const DType t : {kU8, kI16, kF32, kF64}) {
+    for (const int64_t width : {40, 1000, 1025, 9001}) {
+      const int64_t rows = (int64_t{1} << 21) / width / 2 * 2 + 1;
+      const Tensor x = random_tensor({rows, width}, t, 3);
+      expect(x.flip({1}), x, [=](int64_t i) { return i / width * width + width - 1 - i % width; });
+      expect(x.flip({0}), x, [=](int64_t i) { return (rows - 1 - i / width) * width + i % width; });
+    }
+    const Tensor line = random_tensor({(int64_t{1} << 20) + 77}, t, 5);
+    expect(line.flip({0}), line, [&](int64_t i) { return line.numel() - 1 - i; });
+    const Tensor heads = random_tensor({3, 301, 5, 61}, t, 7);
+    expect(heads.transpose(1, 2).contiguous(), heads, [](int64_t i) {
+      const int64_t k = i % 61, row = i / 61 % 301, head = i / (61 * 301) % 5, b = i / (61 * 301 * 5);
+      return ((b * 301 + row) * 5 + head) * 61 + k;
+    });
+  }
 }
 
 TEST(Copy, broadcasts_the_source_and_refuses_what_does_not_fit) {

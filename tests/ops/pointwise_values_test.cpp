@@ -327,6 +327,35 @@ TEST(PointwiseValues, every_16_bit_float_gives_the_exact_result_of_f32) {
     expect("round", all.round(), wide.round());
     expect("trunc", all.trunc(), wide.trunc());
     expect("relu", relu(all), relu(wide));
+    // Numbers that are no 16-bit floats.
+    expect("clamp", clamp(all, -0.1003, 2.7183), clamp(wide, -0.1003, 2.7183));
+    expect("clamp_min", all.clamp_min(0.3337), wide.clamp_min(0.3337));
+    expect("clamp_max", all.clamp_max(1e-3), wide.clamp_max(1e-3));
+    expect("clamp_max", all.clamp_max(NAN), wide.clamp_max(NAN));
+  }
+}
+
+/// Numbers that i32 does not hold, too.
+TEST(PointwiseValues, numbers_beside_i32_count_with_their_last_bits) {
+  std::vector<int64_t> values;
+  for (const int64_t v : {INT64_C(0), INT64_C(1), INT64_C(-1), INT64_C(77), INT64_C(2147483647), INT64_C(-2147483648)})
+    values.insert(values.end(), 7, v);
+  const Tensor x = from_data(values).to(kI32), wide = x.to(kI64);
+  const auto expect = [](const Tensor& y, const Tensor& of_i64) {
+    EXPECT_EQ(y.to_vector<int64_t>(), of_i64.to(kI32).to_vector<int64_t>());
+  };
+  for (const int64_t number : {INT64_C(3), INT64_C(-7), INT64_C(2147483647), INT64_C(-2147483648), INT64_C(2147483648),
+                               INT64_C(1099511627781), INT64_MIN}) {
+    SCOPED_TRACE(number);
+    expect(x + number, wide + number);
+    expect(x - number, wide - number);
+    expect(x * number, wide * number);
+    expect(x ^ number, wide ^ number);
+    expect(add(x, x, number), add(wide, wide, number));
+  }
+  for (const int64_t bits : {0, 1, 30, 31, 32, 40, 63}) {
+    expect(bitwise_left_shift(x, bits), bitwise_left_shift(wide, bits));
+    expect(bitwise_right_shift(x, bits), bitwise_right_shift(wide, bits));
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include "lorry/kernels/common/convert.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #if defined(__F16C__)
@@ -34,7 +35,7 @@ LORRY_INLINE Stored<To> cast(Stored<From> x) {
   else if constexpr (std::is_same_v<To, bool>)
     return x != Stored<From>(0);
   else if constexpr (std::is_same_v<From, bool>)
-    return cast<To, int64_t>(x != 0);
+    return cast<To, uint8_t>(x != 0);
   else if constexpr (kNarrowType<To>)
     return To(static_cast<float>(x));
   else if constexpr (kFloatingType<From> && !kFloatingType<To>)
@@ -90,6 +91,44 @@ LORRY_INLINE int64_t convert_registers<float, Float16>(const float* from, Float1
 }
 #endif
 
+constexpr int64_t kGroup = 64;  ///< elements that are converted alike
+
+/// Floating numbers as whole ones. Where all of a group lie within i32, there are vector instructions.
+template <class From, class To>
+LORRY_INLINE void convert_to_whole(const From* from, To* to, int64_t n) {
+  using Bits = std::conditional_t<sizeof(From) == 8, uint64_t, uint32_t>;
+  constexpr Bits kSign = std::bit_cast<Bits>(From(-0.0)), kLast = std::bit_cast<Bits>(From(0x1p31)) - 1;
+  for (; n >= kGroup; n -= kGroup, from += kGroup, to += kGroup) {
+    Bits outside = 0;  // the sign of the distance between magnitudes, which are ordered as their bits
+    for (int64_t k = 0; k < kGroup; ++k) outside |= kLast - (std::bit_cast<Bits>(from[k]) & ~kSign);
+    if ((outside & kSign) == 0)
+      for (int64_t k = 0; k < kGroup; ++k) to[k] = static_cast<To>(static_cast<int32_t>(from[k]));
+    else
+      for (int64_t k = 0; k < kGroup; ++k) to[k] = cast<To, From>(from[k]);
+  }
+  for (int64_t k = 0; k < n; ++k) to[k] = cast<To, From>(from[k]);
+}
+
+/// Contiguous elements.
+template <class From, class To>
+LORRY_INLINE void convert_run(const Stored<From>* from, Stored<To>* to, int64_t n) {
+  constexpr bool kToWhole = std::is_integral_v<To> && !std::is_same_v<To, bool>;
+  if constexpr (std::is_same_v<From, To>) {
+    std::memmove(to, from, static_cast<size_t>(n) * sizeof(*to));
+  } else if constexpr (kToWhole && std::is_floating_point_v<From>) {
+    convert_to_whole(from, to, n);
+  } else if constexpr (kToWhole && kFloatingType<From>) {
+    float real[kGroup];
+    for (int64_t i = 0; i < n; i += kGroup) {
+      const int64_t count = std::min(kGroup, n - i);
+      convert_run<From, float>(from + i, real, count);
+      convert_to_whole(real, to + i, count);
+    }
+  } else {
+    for (int64_t i = convert_registers<From, To>(from, to, n); i < n; ++i) to[i] = cast<To, From>(from[i]);
+  }
+}
+
 template <class From, class To>
 void convert(const void* from_bytes, int64_t from_stride, void* to_bytes, int64_t to_stride, int64_t n) {
   const auto* from = static_cast<const Stored<From>*>(from_bytes);
@@ -102,11 +141,7 @@ void convert(const void* from_bytes, int64_t from_stride, void* to_bytes, int64_
       for (int64_t i = 0; i < n; ++i) to[i * to_stride] = value;
     }
   } else if (from_stride == 1 && to_stride == 1) {
-    if constexpr (std::is_same_v<From, To>) {
-      std::memmove(to, from, static_cast<size_t>(n) * sizeof(*to));
-    } else {
-      for (int64_t i = convert_registers<From, To>(from, to, n); i < n; ++i) to[i] = cast<To, From>(from[i]);
-    }
+    convert_run<From, To>(from, to, n);
   } else {
     int64_t i = from_stride == 2 && to_stride == 1 ? convert_every_second<From, To>(from, to, n) : 0;
     for (; i < n; ++i) to[i * to_stride] = cast<To, From>(from[i * from_stride]);

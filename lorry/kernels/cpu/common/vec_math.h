@@ -394,18 +394,20 @@ LORRY_INLINE Vec<T> atan(Vec<T> x) {
   return Vec<T>(hn::Atan(typename Vec<T>::Tag(), x.raw));
 }
 
-/// Two ranges: a polynomial in x^2, and 1 - exp of a polynomial. N. Juffa, maximum error 1 ulp.
+/// Two ranges: a polynomial in x^2, and 1 - exp of a polynomial, both by N. Juffa; the exponent here is to base 2. 1.4
+/// units in the last place.
 LORRY_INLINE Vec<float> erf(Vec<float> x) {
   using V = Vec<float>;
   const V t = detail::at_most(abs(x), 4), square = t * t;
-  const V a = detail::polynomial(t, -1.72853470e-5, 3.83197126e-4),
-          b = detail::polynomial(t, -3.88396438e-3, 2.42546219e-2);
-  const V p =
-      detail::mad(detail::mad(detail::mad(detail::mad(a, square, b), t, V(-1.06777877e-1)), t, V(-6.34846687e-1)), t,
-                  V(-1.28717512e-1));
-  V r;  // the exponential of a number between -17 and 0 is normal
-  const auto n = detail::reduce_exp(V(hn::MulSub(p.raw, t.raw, t.raw)), r);
-  const V tail = V(1) - detail::scale_normal(V(1) + detail::expm1_near_0(r), n);
+  const V a = detail::polynomial(t, -2.493748440e-05, 5.528365934e-04),
+          b = detail::polynomial(t, -5.603376150e-03, 3.499202273e-02);
+  const V p = t * detail::mad(detail::mad(detail::mad(detail::mad(a, square, b), t, V(-1.540479136e-01)), t,
+                                          V(-9.158901671e-01)),
+                              t, V(-1.628395157e+00));
+  const auto n = detail::nearest(p);  // from -26 to 0, so that 2^n is normal
+  const V power =
+      detail::polynomial(p - n.number, 1.32647272e-3, 9.67151269e-3, 5.55073374e-2, 2.40222421e-1, 6.93146978e-1, 1.0);
+  const V tail = V(1) - detail::scale_normal(power, n);
   const V q = detail::polynomial(square, -5.96761703e-4, 4.99119423e-3, -2.67681349e-2, 1.12819925e-1, -3.76125336e-1,
                                  1.28379166e-1);
   return copysign(select(t > V(0.927734375), tail, detail::mad(q, t, t)), x);

@@ -113,6 +113,29 @@ HWY_INLINE void transpose_lines(const T* from, int64_t line, int64_t depth, T* t
     for (int64_t i = 0; i < kLines; ++i) to[p * width + i] = from[i * line + p];
 }
 
+/// The same for two rows of floats.
+template <int64_t width>
+HWY_INLINE void transpose_pair(const float* from, int64_t line, int64_t depth, float* to) {
+  int64_t p = 0;
+#if HWY_TARGET != HWY_SCALAR
+  const hn::FixedTag<float, 4> d;
+  const hn::FixedTag<double, 2> pairs;
+  const hn::FixedTag<double, 1> pair;
+  for (; p + 4 <= depth; p += 4) {
+    const auto a = hn::LoadU(d, from + p), b = hn::LoadU(d, from + line + p);
+    const auto put = [&](int64_t i, auto ab) HWY_ATTR {
+      const auto both = hn::BitCast(pairs, ab);
+      hn::StoreU(hn::LowerHalf(pair, both), pair, reinterpret_cast<double*>(to + (p + i) * width));
+      hn::StoreU(hn::UpperHalf(pair, both), pair, reinterpret_cast<double*>(to + (p + i + 1) * width));
+    };
+    put(0, hn::InterleaveLower(d, a, b));
+    put(2, hn::InterleaveUpper(d, a, b));
+  }
+#endif
+  for (; p < depth; ++p)
+    for (int64_t i = 0; i < 2; ++i) to[p * width + i] = from[i * line + p];
+}
+
 /// The same for `lines` contiguous rows of any type. depth: at most kDepth<T>.
 template <int64_t width, class S, class T>
 void pack_lines(const S* from, int64_t lines, int64_t line, int64_t depth, T* to) {
@@ -127,6 +150,8 @@ void pack_lines(const S* from, int64_t lines, int64_t line, int64_t depth, T* to
       transpose_lines<width>(wide, depth, depth, to + i);
     }
   }
+  if constexpr (std::is_same_v<S, float>)
+    for (; i + 2 <= lines; i += 2, from += 2 * line) transpose_pair<width>(from, line, depth, to + i);
   for (; i < lines; ++i, from += line)
     for (int64_t p = 0; p < depth; ++p) to[p * width + i] = static_cast<T>(from[p]);
 }
@@ -147,7 +172,10 @@ void pack(const S* from, int64_t count, int64_t line, int64_t depth, int64_t ste
   for (int64_t begin = 0; begin < depth; begin += kBlock) {
     const int64_t end = std::min(begin + kBlock, depth);
     for (int64_t first = 0; first < whole; first += width)
-      for (int64_t p = begin; p < end; ++p) copy_row(from + p * step + first, width, to + first * depth + p * width);
+      for (int64_t p = begin; p < end; ++p) {
+        __builtin_prefetch(from + (p + kBlock) * step + first);
+        copy_row(from + p * step + first, width, to + first * depth + p * width);
+      }
     if (whole < count)
       for (int64_t p = begin; p < end; ++p)
         copy_row(from + p * step + whole, count - whole, to + whole * depth + p * width);

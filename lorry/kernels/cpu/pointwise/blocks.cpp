@@ -2,6 +2,10 @@
 
 #include "lorry/kernels/cpu/pointwise/blocks.h"
 
+#include <algorithm>
+#include <bit>
+#include <concepts>
+#include <iterator>
 #include <utility>
 
 #include "lorry/formula/traits.h"
@@ -15,8 +19,8 @@ namespace {
 /// for the compiler to vectorise.
 template <class C>
 inline constexpr int64_t kTogether = Vec<C>::kLanes;
-template <>
-inline constexpr int64_t kTogether<int64_t> = kSplatBytes / sizeof(int64_t);
+template <std::integral C>
+inline constexpr int64_t kTogether<C> = kSplatBytes / sizeof(C);
 
 /// How far ahead memory is asked for. The processor's own prefetching ends at each page, and beside a long formula it
 /// does not catch up.
@@ -39,10 +43,10 @@ struct Several {
     hn::StoreU(hn::DemoteTo(narrow, value.raw), narrow, reinterpret_cast<hwy::float16_t*>(to));
   }
 };
-template <>
-struct Several<int64_t> {
-  static constexpr int64_t kCount = kTogether<int64_t>;
-  int64_t value[kCount];
+template <std::integral C>
+struct Several<C> {
+  static constexpr int64_t kCount = kTogether<C>;
+  C value[kCount];
   template <class T>
   static LORRY_INLINE Several load(const T* from) {
     Several x;
@@ -55,14 +59,24 @@ struct Several<int64_t> {
   }
 };
 
+/// Formulas whose result is one of the operands, so that it is rounded if they are. (Of fmax and fmin the sign of a zero
+/// would change where a number is rounded to it.)
+template <class F>
+inline constexpr bool kChooses =
+    std::same_as<F, formula::Maximum> || std::same_as<F, formula::Minimum> || std::same_as<F, formula::Clamp>;
+/// Formulas that change nothing but signs.
+template <class F>
+inline constexpr bool kOfSigns = std::same_as<F, formula::Abs> || std::same_as<F, formula::Neg>;
+
 /// Elements of type T that are computed together, in registers of the type of computation.
 template <class C, class T>
 struct Group {
+  using Number = std::conditional_t<std::integral<C>, T, C>;
   static constexpr int64_t kCount = kTogether<C>;
   Several<C> part[1];
   static LORRY_INLINE Group load(const T* from) { return {{Several<C>::load(from)}}; }
   static LORRY_INLINE Group splat(const C* from) { return {{Several<C>::load(from)}}; }
-  template <bool kExact>
+  template <class Formula>
   LORRY_INLINE void store(T* to) const {
     part[0].store(to);
   }
@@ -70,6 +84,7 @@ struct Group {
 /// The even elements and the odd ones, which are the low and the high halves of 32 bits: so none changes its lane.
 template <>
 struct Group<float, BFloat16> {
+  using Number = float;
   static constexpr int64_t kCount = 2 * kTogether<float>;
   using Bits = hn::ScalableTag<uint32_t>;
   Several<float> part[2];
@@ -82,8 +97,9 @@ struct Group<float, BFloat16> {
     const Several<float> value = Several<float>::load(from);
     return {{value, value}};
   }
-  template <bool kExact>
+  template <class Formula>
   LORRY_INLINE void store(BFloat16* to) const {
+    constexpr bool kExact = formula::kExact<Formula> || kChooses<Formula>;
     const auto even = rounded<kExact>(part[0]), odd = rounded<kExact>(part[1]);
     hn::StoreU(hn::Or(hn::ShiftRight<16>(even), hn::And(odd, high_half())), Bits(), reinterpret_cast<uint32_t*>(to));
   }
@@ -102,6 +118,42 @@ struct Group<float, BFloat16> {
     if constexpr (kExact) return hn::IfThenElse(is_nan, quiet, bits);
     const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(Bits(), 1));
     return hn::IfThenElse(is_nan, quiet, hn::Add(bits, hn::Add(hn::Set(Bits(), 0x7fff), odd)));
+  }
+};
+
+/// A register of Float16 as the value of formulas of signs.
+struct HalfBits {
+  using Tag = hn::ScalableTag<int16_t>;
+  hn::Vec<Tag> raw;
+
+  static LORRY_INLINE hn::Vec<Tag> sign() { return hn::Set(Tag(), INT16_MIN); }
+  friend LORRY_INLINE HalfBits abs(HalfBits x) { return {hn::AndNot(sign(), x.raw)}; }
+  friend LORRY_INLINE HalfBits operator-(HalfBits x) { return {hn::Xor(sign(), x.raw)}; }
+};
+template <>
+struct Several<HalfBits> {
+  HalfBits value;
+};
+template <>
+struct Group<HalfBits, Float16> {
+  using Number = float;
+  using Tag = HalfBits::Tag;
+  static constexpr int64_t kCount = hn::MaxLanes(Tag());
+  Several<HalfBits> part[1];
+
+  static LORRY_INLINE Group load(const Float16* from) {
+    return {{{{hn::LoadU(Tag(), reinterpret_cast<const int16_t*>(from))}}}};
+  }
+  static LORRY_INLINE Group splat(const float* from) {
+    return {{{{hn::Set(Tag(), std::bit_cast<int16_t>(Float16(*from)))}}}};
+  }
+  /// A NaN becomes a quiet one, as conversions make it.
+  template <class Formula>
+  LORRY_INLINE void store(Float16* to) const {
+    const HalfBits x = part[0].value;
+    const auto is_nan = hn::Gt(abs(x).raw, hn::Set(Tag(), 0x7c00));
+    const auto quiet = hn::Or(x.raw, hn::Set(Tag(), 0x200));
+    hn::StoreU(hn::IfThenElse(is_nan, quiet, x.raw), Tag(), reinterpret_cast<int16_t*>(to));
   }
 };
 
@@ -153,14 +205,13 @@ LORRY_INLINE bool divide_in_f64(const Several<int64_t>& x, const Several<int64_t
 
 template <class Formula, class C, class... Xs>
 LORRY_INLINE Several<C> compute(const Xs&... x) {
-  if constexpr (std::same_as<C, int64_t>) {
+  if constexpr (std::integral<C>) {
     Several<C> result;
     if constexpr (formula::kDividesWhole<Formula>)
       if (divide_in_f64<Formula>(x..., result)) return result;
-    for (int64_t i = 0; i < kTogether<C>; ++i) result.value[i] = Formula()(formula::Whole(x.value[i])...).value;
+    for (int64_t i = 0; i < kTogether<C>; ++i) result.value[i] = Formula()(formula::WholeOf<C>(x.value[i])...).value;
     return result;
   } else {
-    static_assert(sizeof(Vec<C>) <= kSplatBytes);
     return {Formula()(x.value...)};
   }
 }
@@ -170,12 +221,22 @@ LORRY_INLINE Several<C> compute(const Xs&... x) {
 template <class Formula, int kArity, class C, class T>
 void block(const void* const* in, const int64_t* step, void* out, int64_t n) {
   using Elements = Group<C, T>;
+  using Number = typename Elements::Number;
+  static_assert(sizeof(Several<C>) <= kSplatBytes);
   constexpr int64_t kLanes = Elements::kCount;
-  constexpr bool kExact = formula::kExact<Formula>;
   const char* from[kArity];
   int64_t moves[kArity], ahead[kArity];  // no bits for one repeated value, else all; where to prefetch
-  for (int k = 0; k < kArity; ++k)
+  // Numbers that may be rounded are elements like others.
+  constexpr bool kRounds = !std::same_as<Number, T> && kChooses<Formula>;
+  T rounded[kArity][kLanes];
+  for (int k = 0; k < kArity; ++k) {
     from[k] = static_cast<const char*>(in[k]), moves[k] = -step[k], ahead[k] = step[k] * kAheadBytes;
+    if constexpr (kRounds) {
+      if (step[k] != 0) continue;
+      std::fill_n(rounded[k], kLanes, T(*static_cast<const Number*>(in[k])));
+      from[k] = reinterpret_cast<const char*>(rounded[k]);
+    }
+  }
   T* to = static_cast<T*>(out);
   alignas(kSplatBytes) T spare[kArity + 1][kLanes];
   int64_t whole = n / kLanes * kLanes;
@@ -185,8 +246,8 @@ void block(const void* const* in, const int64_t* step, void* out, int64_t n) {
       const auto operand = [&](size_t k) {
         const char* const at = from[k] + (i * static_cast<int64_t>(sizeof(T)) & moves[k]);
         __builtin_prefetch(at + ahead[k]);
-        if constexpr (!std::same_as<C, T>)
-          if (step[k] == 0) return Elements::splat(reinterpret_cast<const C*>(at));
+        if constexpr (!std::same_as<Number, T> && !kRounds)
+          if (step[k] == 0) return Elements::splat(reinterpret_cast<const Number*>(at));
         return Elements::load(reinterpret_cast<const T*>(at));
       };
       __builtin_prefetch(reinterpret_cast<const char*>(to + i) + kAheadBytes, 1);
@@ -194,7 +255,7 @@ void block(const void* const* in, const int64_t* step, void* out, int64_t n) {
         const Elements x[] = {operand(K)...};
         Elements y;
         for (size_t part = 0; part < std::size(y.part); ++part) y.part[part] = compute<Formula, C>(x[K].part[part]...);
-        y.template store<kExact>(to + i);
+        y.template store<Formula>(to + i);
       }
       (std::make_index_sequence<kArity>());
     }
@@ -225,13 +286,15 @@ void put(BlockFunctions& row) {
       if constexpr (kHasNarrow<kResult, kArity>) {
         row.bf16 = &block<Formula, kArity, float, BFloat16>;
 #if HWY_TARGET <= HWY_AVX2  // which has instructions for them
-        row.f16 = &block<Formula, kArity, float, Float16>;
+        row.f16 = &block<Formula, kArity, std::conditional_t<kOfSigns<Formula>, HalfBits, float>, Float16>;
 #endif
       }
     }
     if constexpr (kResult != Result::real && kDomain != Domain::floating) {
       row.i64 = &block<Formula, kArity, int64_t, int64_t>;
-      if constexpr (kHasNarrow<kResult, kArity>) row.i32 = &block<Formula, kArity, int64_t, int32_t>;
+      if constexpr (kHasNarrow<kResult, kArity>)
+        row.i32 =
+            &block<Formula, kArity, std::conditional_t<formula::kDividesWhole<Formula>, int64_t, int32_t>, int32_t>;
     }
   }
 }

@@ -15,7 +15,7 @@ inline constexpr int kMaxArity = 4;
 inline constexpr int64_t kSplatBytes = 64;
 
 /// Computes n elements. Operand k begins at in[k]; step[k] is 1, or 0 for one repeated value, which is of the type of
-/// computation. `out` is one of the operands or overlaps none.
+/// computation, or i32 in functions of i32. `out` is one of the operands or overlaps none.
 using BlockFunction = void (*)(const void* const* in, const int64_t* step, void* out, int64_t n);
 
 /// A row's functions: of elements of the types of computation, null where the operator never computes in it, and of

@@ -24,11 +24,24 @@ constexpr int64_t kStreamed = int64_t{64} << 20;  ///< bytes of a fill that goes
 /// Elements whose bits are copied as they are.
 bool keeps_bits(const Array& to, const Array& from) { return to.dtype == from.dtype && to.dtype != kBool; }
 
+/// Asks for memory that will be read soon. It need not exist.
+void prefetch(const char* from, int64_t offset, int64_t bytes) {
+  const uintptr_t begin = reinterpret_cast<uintptr_t>(from) + static_cast<uintptr_t>(offset);
+  for (uintptr_t line = begin; line < begin + static_cast<uintptr_t>(bytes); line += kCacheLine)
+    __builtin_prefetch(reinterpret_cast<const void*>(line));
+}
+
+/// The processor does not foresee well what is read backwards: long runs are read piece by piece.
 template <class Word>
 void reverse(const void* from_bytes, int64_t, void* to_bytes, int64_t, int64_t n) {
-  const Word* const from = static_cast<const Word*>(from_bytes);
-  Word* const to = static_cast<Word*>(to_bytes);
-  for (int64_t i = 0; i < n; ++i) to[i] = from[-i];
+  constexpr int64_t kPiece = 4096 / sizeof(Word);
+  const Word* from = static_cast<const Word*>(from_bytes);
+  Word* to = static_cast<Word*>(to_bytes);
+  for (int64_t count; n > 0; n -= count, from -= count, to += count) {
+    count = std::min(n, kPiece);
+    if (n > kPiece) prefetch(reinterpret_cast<const char*>(from), -2 * 4096, 4096);
+    for (int64_t i = 0; i < count; ++i) to[i] = from[-i];
+  }
 }
 
 /// How runs along the innermost dimension are copied.
@@ -41,10 +54,23 @@ Convert run_copier(const Iteration& it, const Array& to, const Array& from) {
   return converter(from.dtype, to.dtype);
 }
 
+/// How many bytes behind a row of the source another one is that will soon be read, if the processor does not foresee
+/// where, and memory is far away; else 0.
+int64_t distance_ahead(const Iteration& it, const Array& from) {
+  constexpr int64_t kFar = int64_t{1} << 20, kLongRow = 4096, kAhead = 1024;
+  const int64_t size = size_of(from.dtype), row = it.sizes[0] * size;
+  const bool is_run = it.strides[1][0] == 1 || it.strides[1][0] == -1;
+  if (it.rank < 2 || !is_run || row > kLongRow || it.numel() * size < kFar) return 0;
+  return it.strides[1][1] * size * std::max<int64_t>(1, kAhead / row);
+}
+
 void copy_runs(const Iteration& it, const Array& to, const Array& from) {
   const Convert copy_run = run_copier(it, to, from);
+  const int64_t size = size_of(from.dtype), ahead = distance_ahead(it, from);
   lorry::cpu::parallel_for(it.numel(), kGrain, [&](int64_t begin, int64_t end) {
     walk(it, begin, end, [&](const int64_t* offsets, int64_t count) {
+      const int64_t first = it.strides[1][0] < 0 ? 1 - count : 0;  // of the row, as it lies in memory
+      if (ahead != 0) prefetch(at(from, offsets[1] + first), ahead, count * size);
       copy_run(at(from, offsets[1]), it.strides[1][0], at(to, offsets[0]), it.strides[0][0], count);
     });
   });

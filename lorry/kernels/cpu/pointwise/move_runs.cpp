@@ -54,14 +54,15 @@ HWY_INLINE void transpose_square(const Word* from, int64_t from_pitch, Word* to,
 }
 
 template <class Word>
-void transpose(const Word* from, int64_t pitch, Word* tile, int64_t width, int64_t height) {
+void transpose(const Word* from, int64_t from_pitch, Word* to, int64_t to_pitch, int64_t width, int64_t height) {
   constexpr int64_t kSide = kRegister / sizeof(Word);
   const int64_t whole_width = width / kSide * kSide, whole_height = height / kSide * kSide;
   for (int64_t x = 0; x < whole_width; x += kSide)
     for (int64_t y = 0; y < whole_height; y += kSide)
-      transpose_square(from + x * pitch + y, pitch, tile + y * width + x, width);
+      transpose_square(from + x * from_pitch + y, from_pitch, to + y * to_pitch + x, to_pitch);
   for (int64_t x = 0; x < width; ++x)
-    for (int64_t y = x < whole_width ? whole_height : 0; y < height; ++y) tile[y * width + x] = from[x * pitch + y];
+    for (int64_t y = x < whole_width ? whole_height : 0; y < height; ++y)
+      to[y * to_pitch + x] = from[x * from_pitch + y];
 }
 
 /// Stores whole vectors: what is too much is overwritten by the next element's.
@@ -81,9 +82,10 @@ void repeat(const Word* from, int64_t stride, Word* to, int64_t times, int64_t c
 
 }  // namespace
 
-void transpose_tile(const void* from, int64_t pitch, void* tile, int64_t width, int64_t height, int64_t size) {
+void transpose_tile(const void* from, int64_t from_pitch, void* to, int64_t to_pitch, int64_t width, int64_t height,
+                    int64_t size) {
   visit_word(size, [&]<class Word>(Word) {
-    transpose(static_cast<const Word*>(from), pitch, static_cast<Word*>(tile), width, height);
+    transpose(static_cast<const Word*>(from), from_pitch, static_cast<Word*>(to), to_pitch, width, height);
   });
 }
 

@@ -10,8 +10,9 @@ namespace lorry::kernels::cpu {
 
 inline constexpr int64_t kCacheLine = 64;  ///< bytes
 
-/// Transposes: tile[y * width + x] = from[x * pitch + y].
-using TransposeTile = void(const void* from, int64_t pitch, void* tile, int64_t width, int64_t height, int64_t size);
+/// Transposes: to[y * to_pitch + x] = from[x * from_pitch + y].
+using TransposeTile = void(const void* from, int64_t from_pitch, void* to, int64_t to_pitch, int64_t width,
+                           int64_t height, int64_t size);
 /// Writes each of `count` elements, `stride` elements apart, `times` times next to each other.
 using RepeatEach = void(const void* from, int64_t stride, void* to, int64_t times, int64_t count, int64_t size);
 /// Copies a run. Its whole cache lines go past the caches: others see them after stream_end().

@@ -47,9 +47,9 @@ BlockFunction narrow_function(Pointwise op, DType compute, DType stored) {
   return compute == kI64 && stored == kI32 ? row.i32 : nullptr;
 }
 
-/// Converts one element of `dtype` to the compute type and repeats it.
-void splat(const void* element, DType dtype, DType compute, Splat& to) {
-  converter(dtype, compute)(element, 0, to.bytes, 1, kSplatBytes / size_of(compute));
+/// Converts one element of `dtype` to `number` and repeats it.
+void splat(const void* element, DType dtype, DType number, Splat& to) {
+  converter(dtype, number)(element, 0, to.bytes, 1, kSplatBytes / size_of(number));
 }
 
 bool is_single(const PointwiseOperand& x) { return x.layout == nullptr || x.layout->numel() == 1; }
@@ -58,26 +58,36 @@ char* advance(void* data, int64_t elements, DType dtype) {
   return static_cast<char*>(data) + elements * size_of(dtype);
 }
 
-/// A function, and the type of the elements that it reads and writes.
+/// A function, and the types of the elements that it reads and writes, and of the numbers that it repeats.
 struct Chosen {
   BlockFunction function;
-  DType element;
+  DType element, number;
 };
+
+/// Whether a single whole number is one of i32.
+bool fits_i32(const PointwiseOperand& x) {
+  int64_t value;
+  converter(x.dtype, kI64)(x.data, 0, &value, 1, 1);
+  return value == static_cast<int32_t>(value);
+}
+
 /// A call whose tensors all have one narrower type takes the function of that type whatever their layouts are: two
-/// functions of a formula may differ in the sign of a NaN.
+/// functions of a formula may differ in the sign of a NaN. Of whole numbers, narrower functions give the same bits.
 Chosen choose(const PointwiseCall& call) {
-  const DType stored = call.out.dtype;
-  bool is_narrow = stored != call.compute;
-  for (int k = 0; k < call.arity; ++k) is_narrow = is_narrow && (is_single(call.in[k]) || call.in[k].dtype == stored);
-  if (is_narrow)
-    if (const BlockFunction function = narrow_function(call.op, call.compute, stored)) return {function, stored};
-  return {block_function(call.op, call.compute), call.compute};
+  const DType stored = call.out.dtype, number = stored == kI32 ? kI32 : call.compute;
+  const auto can_be = [&](const PointwiseOperand& x) {
+    return is_single(x) ? number != kI32 || fits_i32(x) : x.dtype == stored;
+  };
+  if (stored != call.compute && std::all_of(call.in, call.in + call.arity, can_be))
+    if (const BlockFunction function = narrow_function(call.op, call.compute, stored))
+      return {function, stored, number};
+  return {block_function(call.op, call.compute), call.compute, call.compute};
 }
 
 /// If every operand is a number or contiguous like the result, and all have the function's type: runs without buffers
 /// and without an iteration.
 bool run_contiguous(const PointwiseCall& call, const Chosen& chosen) {
-  const auto [function, element] = chosen;
+  const auto [function, element, number] = chosen;
   if (!call.out.contiguous || call.out.dtype != element) return false;
   const void* in[kMaxArity];
   int64_t step[kMaxArity];
@@ -85,7 +95,7 @@ bool run_contiguous(const PointwiseCall& call, const Chosen& chosen) {
   for (int k = 0; k < call.arity; ++k) {
     const PointwiseOperand& x = call.in[k];
     if (is_single(x)) {
-      splat(x.data, x.dtype, call.compute, splats[k]);
+      splat(x.data, x.dtype, number, splats[k]);
       in[k] = splats[k].bytes;
       step[k] = 0;
     } else if (x.contiguous && x.dtype == element && same_sizes(*x.layout, *call.out.layout)) {
@@ -117,16 +127,16 @@ struct OperandPlan {
   Access access[1 + kMaxArity];
   Splat splats[1 + kMaxArity];
   const PointwiseOperand* operands[1 + kMaxArity];
-  DType compute, element;  ///< the type of splats, and of what functions read and write
+  DType element, number;  ///< the types of what functions read and write, and of splats
 
-  OperandPlan(const PointwiseCall& call, DType of_function) : compute(call.compute), element(of_function) {
+  OperandPlan(const PointwiseCall& call, const Chosen& chosen) : element(chosen.element), number(chosen.number) {
     Layout layouts[1 + kMaxArity];
     const Dims sizes = call.out.layout->size_list();
     for (int k = 0; k <= call.arity; ++k) {
       operands[k] = k == 0 ? &call.out : &call.in[k - 1];
       if (k > 0 && is_single(*operands[k])) {
         access[k] = Access::splat;
-        splat(operands[k]->data, operands[k]->dtype, compute, splats[k]);
+        splat(operands[k]->data, operands[k]->dtype, number, splats[k]);
         layouts[k] = expand(Layout::contiguous({}), sizes);
       } else {
         access[k] = Access::rows;
@@ -193,7 +203,7 @@ class BlockRunner {
         converter(x.dtype, plan_.element)(advance(x.data, linear, x.dtype), 1, buffers_[k], 1, n);
         in[k - 1] = buffers_[k];
       } else if (one_row && stride == 0) {
-        splat(advance(x.data, cursor.offset[k], x.dtype), x.dtype, plan_.compute, splats_[k]);
+        splat(advance(x.data, cursor.offset[k], x.dtype), x.dtype, plan_.number, splats_[k]);
         in[k - 1] = splats_[k].bytes;
         step[k - 1] = 0;
       } else if (one_row && stride == 1 && plan_.is_direct(k)) {
@@ -264,7 +274,7 @@ void run(const PointwiseCall& call, Stream) {
   if (run_contiguous(call, chosen)) return;
   const int64_t n = call.out.layout->numel();
   if (n == 0) return;
-  const OperandPlan plan(call, chosen.element);
+  const OperandPlan plan(call, chosen);
   lorry::cpu::parallel_for(
       n, kGrain, [&](int64_t begin, int64_t end) { BlockRunner(plan, chosen.function, call.arity).run(begin, end); });
 }

@@ -69,7 +69,7 @@ class Transposition {
     const int64_t pitch = it_.strides[1][0];
     const Word* const from = from_.as<Word>() + offsets[1] + left * pitch + top;
     alignas(kCacheLine) Word buffer[kTile / sizeof(Word)];
-    LORRY_SIMD_CHOOSE(transpose_tile)(from, pitch, buffer, width, height, sizeof(Word));
+    LORRY_SIMD_CHOOSE(transpose_tile)(from, pitch, buffer, width, width, height, sizeof(Word));
     if (streams_ && to_.dtype == kBool) convert_(buffer, 1, buffer, 1, width * height);
     if (left + size_.width < full_width_) prefetch(from + width * pitch, pitch, height);
     const int64_t row = it_.strides[0][other_];

@@ -7,6 +7,7 @@
 #include "lorry/kernels/cpu/common/cursor.h"
 #include "lorry/kernels/cpu/common/fold_loops.h"
 #include "lorry/kernels/cpu/common/load_store.h"
+#include "lorry/kernels/cpu/pointwise/move_runs.h"
 #include "lorry/kernels/cpu/reduce/scan_loops.h"
 #include "lorry/kernels/cpu/table.h"
 
@@ -37,50 +38,73 @@ class Scan {
     lorry::cpu::parallel_for(lines_.numel(), std::max<int64_t>(1, 32768 / length_), [&](int64_t begin, int64_t end) {
       Blocks blocks;
       for (Cursor line(lines_, begin); begin < end;) {
-        int64_t count = 1;
-        if constexpr (kInLanes)
-          if (loops_.products != nullptr && end - begin >= kScanLines && length_ >= kManyProducts) count = kScanLines;
-        scan(line, count, blocks);
-        begin += count;
+        if constexpr (kInLanes) {
+          const int64_t lines = std::min(end - begin, line.left_in_row());
+          if (loops_.products != nullptr && lines >= kScanLines && length_ >= kManyProducts) {
+            multiply(line.offset[0], lines_.strides[0][0], line.offset[1], lines_.strides[1][0], blocks);
+            line.step(kScanLines);
+            begin += kScanLines;
+            continue;
+          }
+        }
+        scan(line.offset[0], line.offset[1], blocks);
+        line.step(1);
+        ++begin;
       }
     });
   }
 
  private:
-  /// Whether several lines are multiplied in the lanes of vectors. Additions wait less for one another.
+  /// Whether several lines that are equally far apart are multiplied in the lanes of vectors. Additions wait less for
+  /// one another.
   static constexpr bool kInLanes = !std::is_integral_v<C> && kFold == Fold::prod;
 
   struct Blocks {
-    C x[kScanLines][kScanBlock], out[kScanLines][kScanBlock];
+    C x[kScanLines * kScanBlock], out[kScanLines * kScanBlock];
   };
 
   const char* from(int64_t offset) const { return x_.as<const char>() + offset * size_of(x_.dtype); }
   char* to(int64_t offset) const { return out_.as<char>() + offset * size_of(out_.dtype); }
 
-  /// Scans `count` lines, 1 or kScanLines, and moves `line` past them.
-  void scan(Cursor& line, int64_t count, Blocks& blocks) const {
-    int64_t at_x[kScanLines], at_out[kScanLines];
-    for (int64_t l = 0; l < count; ++l) {
-      at_x[l] = line.offset[0], at_out[l] = line.offset[1];
-      line.step(1);
-    }
-    Total<C> totals[kScanLines];
-    std::fill(totals, totals + count, fold_identity<Total<C>>(kFold));
+  /// Scans a line.
+  void scan(int64_t at_x, int64_t at_out, Blocks& blocks) const {
+    Total<C> total = fold_identity<Total<C>>(kFold);
     int64_t distrusted = 0;
     for (int64_t k = 0; k < length_; k += kScanBlock) {
       const int64_t n = std::min(kScanBlock, length_ - k);
-      if (count == 1 && in_place_) {
-        scan_block(reinterpret_cast<C*>(to(at_out[0] + k)), reinterpret_cast<const C*>(from(at_x[0] + k)), n, totals[0],
+      if (in_place_) {
+        scan_block(reinterpret_cast<C*>(to(at_out + k)), reinterpret_cast<const C*>(from(at_x + k)), n, total,
                    distrusted);
         continue;
       }
-      for (int64_t l = 0; l < count; ++l) load(blocks.x[l], from(at_x[l] + k * step_x_), x_.dtype, step_x_, n);
-      if (count == 1) {
-        scan_block(blocks.out[0], blocks.x[0], n, totals[0], distrusted);
-      } else if constexpr (kInLanes) {
-        loops_.products(blocks.out[0], blocks.x[0], n, totals);
+      load(blocks.x, from(at_x + k * step_x_), x_.dtype, step_x_, n);
+      scan_block(blocks.out, blocks.x, n, total, distrusted);
+      store(to(at_out + k * step_out_), out_.dtype, step_out_, blocks.out, n);
+    }
+  }
+
+  /// Multiplies kScanLines lines in the lanes of vectors: they are transposed, and back. Lines of out begin pitch_out
+  /// elements apart, lines of x pitch_x.
+  void multiply(int64_t at_x, int64_t pitch_x, int64_t at_out, int64_t pitch_out, Blocks& blocks) const {
+    double totals[kScanLines];
+    std::fill_n(totals, kScanLines, 1.0);
+    for (int64_t k = 0; k < length_; k += kScanBlock) {
+      const int64_t n = std::min(kScanBlock, length_ - k);
+      const C* lines = reinterpret_cast<const C*>(from(at_x + k));
+      if (!in_place_) {
+        for (int64_t l = 0; l < kScanLines; ++l)
+          load(blocks.x + l * n, from(at_x + l * pitch_x + k * step_x_), x_.dtype, step_x_, n);
+        lines = blocks.x;
       }
-      for (int64_t l = 0; l < count; ++l) store(to(at_out[l] + k * step_out_), out_.dtype, step_out_, blocks.out[l], n);
+      LORRY_SIMD_CHOOSE(transpose_tile)
+      (lines, in_place_ ? pitch_x : n, blocks.out, kScanLines, kScanLines, n, sizeof(C));
+      loops_.products(blocks.out, n, totals);
+      C* const results = in_place_ ? reinterpret_cast<C*>(to(at_out + k)) : blocks.x;
+      LORRY_SIMD_CHOOSE(transpose_tile)
+      (blocks.out, kScanLines, results, in_place_ ? pitch_out : n, n, kScanLines, sizeof(C));
+      if (in_place_) continue;
+      for (int64_t l = 0; l < kScanLines; ++l)
+        store(to(at_out + l * pitch_out + k * step_out_), out_.dtype, step_out_, results + l * n, n);
     }
   }
 

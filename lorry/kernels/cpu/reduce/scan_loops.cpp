@@ -33,19 +33,19 @@ HWY_INLINE hn::Vec<Tag> as_element(Tag, hn::Vec<Tag> v) { return v; }
 
 /// Lanes are lines. A product that becomes subnormal costs a processor a hundred cycles, for all lanes at once.
 template <class C>
-void products(C* out, const C* x, int64_t n, double* totals) {
+void products(C* x, int64_t n, double* totals) {
   const hn::Rebind<C, Tag> d;
-  const hn::RebindToSigned<decltype(d)> di;
-  const auto at = hn::Mul(hn::Iota(di, 0), hn::Set(di, static_cast<hn::TFromD<decltype(di)>>(kScanBlock)));
-  for (int64_t first = 0; first < kScanLines; first += kLanes, x += kLanes * kScanBlock, out += kLanes * kScanBlock) {
-    auto total = hn::LoadU(Tag(), totals + first);
-    for (int64_t i = 0; i < n; ++i) {
-      const auto v = widened(hn::GatherIndex(d, x + i, at));
-      total = hn::Mul(total, v);
-      hn::ScatterIndex(as_element(d, total), d, out + i, at);
+  constexpr int64_t kVectors = kScanLines / kLanes;
+  hn::Vec<Tag> total[kVectors];
+  for (int64_t v = 0; v < kVectors; ++v) total[v] = hn::LoadU(Tag(), totals + v * kLanes);
+  for (int64_t i = 0; i < n; ++i) {
+#pragma GCC unroll 8
+    for (int64_t v = 0; v < kVectors; ++v, x += kLanes) {
+      total[v] = hn::Mul(total[v], widened(hn::LoadU(d, x)));
+      hn::StoreU(as_element(d, total[v]), d, x);
     }
-    hn::StoreU(total, Tag(), totals + first);
   }
+  for (int64_t v = 0; v < kVectors; ++v) hn::StoreU(total[v], Tag(), totals + v * kLanes);
 }
 
 /// v with its lanes moved up by `step`, and `low` in the lanes below.

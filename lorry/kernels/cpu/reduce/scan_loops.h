@@ -12,9 +12,9 @@ inline constexpr int64_t kScanBlock = 512;  // elements of a line in a buffer
 /// C is float or double. Null: there is no such loop.
 template <class C>
 struct ScanLoops {
-  /// Running products of kScanLines lines of n <= kScanBlock elements. Lines begin kScanBlock elements apart. `totals`:
-  /// of the elements before; updated.
-  void (*products)(C* out, const C* x, int64_t n, double* totals);
+  /// Running products, in place, of kScanLines lines of n elements. Element i of line l is x[i * kScanLines + l].
+  /// `totals`: of the elements before; updated.
+  void (*products)(C* x, int64_t n, double* totals);
   /// Running sums of one line. Returns false if it could not compute them, with `total` unchanged and anything in out.
   bool (*sums)(C* out, const C* x, int64_t n, double& total);
 };
