@@ -86,6 +86,8 @@ Tensor relu_backward(const Tensor& grad, const Tensor& output);
 Tensor gelu_backward(const Tensor& grad, const Tensor& x);
 Tensor gelu_tanh_backward(const Tensor& grad, const Tensor& x);
 Tensor silu_backward(const Tensor& grad, const Tensor& x);
+/// grad * scale where `chosen` (bool) is true, else a zero of its sign, or NaN.
+Tensor dropout_backward(const Tensor& grad, const Tensor& chosen, double scale);
 
 /// `out` is the operator's result.
 Tensor softmax_backward(const Tensor& grad, const Tensor& out, int64_t dim);

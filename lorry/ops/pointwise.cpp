@@ -387,5 +387,8 @@ Tensor relu_backward(const Tensor& grad, const Tensor& output) { return compute(
 Tensor gelu_backward(const Tensor& grad, const Tensor& x) { return compute(Op::gelu_backward, grad, x); }
 Tensor gelu_tanh_backward(const Tensor& grad, const Tensor& x) { return compute(Op::gelu_tanh_backward, grad, x); }
 Tensor silu_backward(const Tensor& grad, const Tensor& x) { return compute(Op::silu_backward, grad, x); }
+Tensor dropout_backward(const Tensor& grad, const Tensor& chosen, double scale) {
+  return compute(Op::addcmul, -0.0, grad, chosen, scale);  // -0 changes no number that it is added to
+}
 
 }  // namespace lorry

@@ -63,6 +63,28 @@ TEST(dropout, the_gradient_passes_where_the_element_did) {
   for (int64_t i = 0; i < 400; ++i) ASSERT_DOUBLE_EQ(element(second, i), element(y, i) == 0 ? 0 : 32.0 / 9);
 }
 
+/// The one pass of the gradient has the bits of two: signs of zeros, and what is not finite.
+TEST(dropout, the_gradient_has_the_bits_of_the_products) {
+  for (const DType t : {kF16, kBF16, kF32, kF64}) {
+    const Tensor x = ones({5, 101}, {t}).requires_grad_(), y = dropout(x, 0.3);
+    const Tensor grad = sample({5, 101}, t, 9).sub(3);
+    for (int64_t i = 0; i < 500; i += 50) {
+      set_element(grad, i, kNaN);
+      set_element(grad, i + 7, -INFINITY);
+      set_element(grad, i + 11, -0.0);
+    }
+    const Tensor got = autograd::grad({y}, {x}, {grad})[0], want = grad.mul(1 / (1 - 0.3)).mul(y.detach().ne(0));
+    ASSERT_EQ(got.dtype(), t);
+    visit(t, [&]<class T>(Type<T>) {
+      for (int64_t i = 0; i < got.numel(); ++i) {
+        const T a = host<T>(got)[i], b = host<T>(want)[i];
+        const bool both_nan = std::isnan(static_cast<double>(a)) && std::isnan(static_cast<double>(b));
+        ASSERT_TRUE(both_nan || std::memcmp(&a, &b, sizeof(T)) == 0) << name(t) << " " << i;
+      }
+    });
+  }
+}
+
 TEST(dropout, wrong_arguments_are_refused) {
   expect_error<ValueError>([] { dropout(empty({2}), 1.5); }, "dropout: p is no probability; got 1.5; expected 0 to 1");
   expect_error<ValueError>([] { dropout(empty({2}), kNaN); }, "dropout: p is no probability");

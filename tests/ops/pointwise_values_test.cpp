@@ -332,6 +332,7 @@ TEST(PointwiseValues, every_16_bit_float_gives_the_exact_result_of_f32) {
     expect("clamp_min", all.clamp_min(0.3337), wide.clamp_min(0.3337));
     expect("clamp_max", all.clamp_max(1e-3), wide.clamp_max(1e-3));
     expect("clamp_max", all.clamp_max(NAN), wide.clamp_max(NAN));
+    for (const double tiny : {1e-41, 1e-9}) expect("clamp", clamp(all, -tiny, tiny), clamp(wide, -tiny, tiny));
   }
 }
 

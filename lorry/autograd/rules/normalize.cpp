@@ -70,8 +70,9 @@ Grads rms_norm_gradient(const Call& c, const Grads& g) {
 }
 
 Grads dropout_gradient(const Call& c, const Grads& g) {
-  const Tensor scaled = g[0].mul(c.attribute<double>(1)), chosen = c.output(1);
-  return {grad_enabled() ? scaled.mul(chosen) : scaled.mul_(chosen)};
+  const double scale = c.attribute<double>(1);
+  const Tensor chosen = c.output(1);
+  return {grad_enabled() ? g[0].mul(scale).mul(chosen) : dropout_backward(g[0], chosen, scale)};
 }
 
 constexpr Rule kRules[] = {

@@ -59,8 +59,7 @@ struct Several<C> {
   }
 };
 
-/// Formulas whose result is one of the operands, so that it is rounded if they are. (Of fmax and fmin the sign of a zero
-/// would change where a number is rounded to it.)
+/// Formulas whose result is one of the operands, so that it needs no rounding if numbers are rounded before.
 template <class F>
 inline constexpr bool kChooses =
     std::same_as<F, formula::Maximum> || std::same_as<F, formula::Minimum> || std::same_as<F, formula::Clamp>;
@@ -76,7 +75,7 @@ struct Group {
   Several<C> part[1];
   static LORRY_INLINE Group load(const T* from) { return {{Several<C>::load(from)}}; }
   static LORRY_INLINE Group splat(const C* from) { return {{Several<C>::load(from)}}; }
-  template <class Formula>
+  template <bool kExact>
   LORRY_INLINE void store(T* to) const {
     part[0].store(to);
   }
@@ -97,9 +96,8 @@ struct Group<float, BFloat16> {
     const Several<float> value = Several<float>::load(from);
     return {{value, value}};
   }
-  template <class Formula>
+  template <bool kExact>
   LORRY_INLINE void store(BFloat16* to) const {
-    constexpr bool kExact = formula::kExact<Formula> || kChooses<Formula>;
     const auto even = rounded<kExact>(part[0]), odd = rounded<kExact>(part[1]);
     hn::StoreU(hn::Or(hn::ShiftRight<16>(even), hn::And(odd, high_half())), Bits(), reinterpret_cast<uint32_t*>(to));
   }
@@ -148,7 +146,7 @@ struct Group<HalfBits, Float16> {
     return {{{{hn::Set(Tag(), std::bit_cast<int16_t>(Float16(*from)))}}}};
   }
   /// A NaN becomes a quiet one, as conversions make it.
-  template <class Formula>
+  template <bool kExact>
   LORRY_INLINE void store(Float16* to) const {
     const HalfBits x = part[0].value;
     const auto is_nan = hn::Gt(abs(x).raw, hn::Set(Tag(), 0x7c00));
@@ -217,23 +215,26 @@ LORRY_INLINE Several<C> compute(const Xs&... x) {
 }
 
 /// Evaluates a formula over elements of type T in the type of computation C, register by register. The last, partial
-/// register goes through spare memory, so that nothing beyond n is accessed and the formula is compiled once.
-template <class Formula, int kArity, class C, class T>
+/// register goes through spare memory, so that nothing beyond n is accessed and the formula is compiled once. kRounds:
+/// numbers are rounded to T and loaded as elements are.
+template <class Formula, int kArity, class C, class T, bool kRounds = kChooses<Formula>&& std::same_as<T, BFloat16>>
 void block(const void* const* in, const int64_t* step, void* out, int64_t n) {
   using Elements = Group<C, T>;
   using Number = typename Elements::Number;
   static_assert(sizeof(Several<C>) <= kSplatBytes);
   constexpr int64_t kLanes = Elements::kCount;
+  constexpr bool kExact = formula::kExact<Formula> || kRounds;
   const char* from[kArity];
   int64_t moves[kArity], ahead[kArity];  // no bits for one repeated value, else all; where to prefetch
-  // Numbers that may be rounded are elements like others.
-  constexpr bool kRounds = !std::same_as<Number, T> && kChooses<Formula>;
   T rounded[kArity][kLanes];
   for (int k = 0; k < kArity; ++k) {
     from[k] = static_cast<const char*>(in[k]), moves[k] = -step[k], ahead[k] = step[k] * kAheadBytes;
     if constexpr (kRounds) {
       if (step[k] != 0) continue;
-      std::fill_n(rounded[k], kLanes, T(*static_cast<const Number*>(in[k])));
+      const Number number = *static_cast<const Number*>(in[k]);
+      // Beside a zero, one that is rounded to zero still decides which sign the result has.
+      if (T(number) == 0 && number != 0) return block<Formula, kArity, C, T, false>(in, step, out, n);
+      std::fill_n(rounded[k], kLanes, T(number));
       from[k] = reinterpret_cast<const char*>(rounded[k]);
     }
   }
@@ -255,7 +256,7 @@ void block(const void* const* in, const int64_t* step, void* out, int64_t n) {
         const Elements x[] = {operand(K)...};
         Elements y;
         for (size_t part = 0; part < std::size(y.part); ++part) y.part[part] = compute<Formula, C>(x[K].part[part]...);
-        y.template store<Formula>(to + i);
+        y.template store<kExact>(to + i);
       }
       (std::make_index_sequence<kArity>());
     }
