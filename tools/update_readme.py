@@ -357,7 +357,8 @@ def byte_presets():
 
 
 # The reports of bench/peers/operators_torch.py, and what the pages call their machines.
-OPERATORS = (("operators.json", "A CPU", "docs/operators_cpu.svg"),
+OPERATORS = (("operators.json", "A CPU with AVX-512", "docs/operators_cpu.svg"),
+             ("avx2_operators.json", "A CPU without AVX-512", "docs/operators_avx2.svg"),
              ("h200_operators.json", "An H200", "docs/operators_h200.svg"))
 
 

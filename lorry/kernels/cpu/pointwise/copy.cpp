@@ -8,8 +8,8 @@
 #include <cstring>
 
 #include "lorry/device/cpu/team.h"
+#include "lorry/kernels/cpu/common/move_runs.h"
 #include "lorry/kernels/cpu/common/walk.h"
-#include "lorry/kernels/cpu/pointwise/move_runs.h"
 #include "lorry/kernels/cpu/pointwise/moves.h"
 #include "lorry/kernels/cpu/table.h"
 

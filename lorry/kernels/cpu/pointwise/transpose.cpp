@@ -6,8 +6,8 @@
 #include <algorithm>
 
 #include "lorry/device/cpu/team.h"
+#include "lorry/kernels/cpu/common/move_runs.h"
 #include "lorry/kernels/cpu/common/walk.h"
-#include "lorry/kernels/cpu/pointwise/move_runs.h"
 #include "lorry/kernels/cpu/pointwise/moves.h"
 
 namespace lorry::kernels::cpu {

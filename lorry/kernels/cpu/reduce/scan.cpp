@@ -7,7 +7,7 @@
 #include "lorry/kernels/cpu/common/cursor.h"
 #include "lorry/kernels/cpu/common/fold_loops.h"
 #include "lorry/kernels/cpu/common/load_store.h"
-#include "lorry/kernels/cpu/pointwise/move_runs.h"
+#include "lorry/kernels/cpu/common/move_runs.h"
 #include "lorry/kernels/cpu/reduce/scan_loops.h"
 #include "lorry/kernels/cpu/table.h"
 

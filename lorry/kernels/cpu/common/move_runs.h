@@ -1,6 +1,6 @@
 #pragma once
 
-// What copies do with vectors (move_runs.cpp). `size` is that of an element in bytes: 1, 2, 4 or 8.
+// Moving elements with vectors (move_runs.cpp). `size` is that of an element in bytes: 1, 2, 4 or 8.
 
 #include <cstdint>
 

@@ -1,6 +1,6 @@
 // Compiled once for each instruction set: LORRY_SIMD.
 
-#include "lorry/kernels/cpu/pointwise/move_runs.h"
+#include "lorry/kernels/cpu/common/move_runs.h"
 
 #include <hwy/cache_control.h>
 #include <hwy/highway.h>
