@@ -11,7 +11,7 @@
 //                                      as good as the value type makes them
 //   kWhole<V>                          true for whole numbers: these divide towards zero and have no NaN
 //
-// float and double answer with <cmath>; Whole is a 64-bit integer whose arithmetic wraps around, WholeOf<T> any.
+// float and double answer with <cmath>; Whole (64 bits) and WholeOf<int32_t> are integers that wrap around.
 
 #include <cmath>
 #include <concepts>

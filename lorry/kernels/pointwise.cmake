@@ -5,7 +5,6 @@ target_sources(lorry_kernels PRIVATE
   cpu/pointwise/join.cpp
   cpu/pointwise/pointwise.cpp
   cpu/pointwise/transpose.cpp)
-lorry_simd(kernels SOURCES cpu/common/move_runs.cpp SUFFIX _moves)
 foreach(share 0 1 2 3)
   lorry_simd(kernels SOURCES cpu/pointwise/blocks.cpp DEFINITIONS LORRY_SHARE=${share} SUFFIX _blocks${share})
 endforeach()

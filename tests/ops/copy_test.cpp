@@ -47,6 +47,27 @@ TEST(Copy, from_float_to_integer_cuts_stops_and_wraps) {
   }
 }
 
+/// Numbers within i32 are converted many at a time: one at its bounds, or beyond, changes none of its neighbours.
+TEST(Copy, from_float_to_integer_is_right_beside_a_number_at_the_bounds_of_i32) {
+  for (const DType from : {kF32, kF64})
+    for (const DType to : {kI8, kI32, kI64})
+      for (const double v :
+           {0.0, 2147483520.0, 2147483648.0, -2147483648.0, -2147483904.0, 3e9, 0x1p62, -0x1p31 - 4096})
+        for (const int64_t at : {0, 63, 64, 100}) {
+          std::vector<double> values(130);
+          for (size_t i = 0; i < values.size(); ++i) values[i] = 1000.75 - 17.5 * static_cast<double>(i);
+          values[static_cast<size_t>(at)] = v;
+          const std::vector<int64_t> got = from_data(values).to(from).to(to).to_vector<int64_t>();
+          for (size_t i = 0; i < values.size(); ++i) {
+            const auto whole = static_cast<int64_t>(values[i]);
+            ASSERT_EQ(got[i], to == kI8    ? static_cast<int8_t>(whole)
+                              : to == kI32 ? static_cast<int32_t>(whole)
+                                           : whole)
+                << name(from) << " to " << name(to) << ": " << values[i] << " at " << i << " beside " << v;
+          }
+        }
+}
+
 TEST(Copy, from_float_to_integer_is_the_same_for_every_length_and_start) {
   const double values[] = {1.9, -70'000.5, NAN, INFINITY, 3e9, -1.0, 2147483647.0, -1e30};
   for (const DType from : {kF16, kBF16, kF32, kF64})

@@ -354,6 +354,11 @@ TEST(PointwiseValues, numbers_beside_i32_count_with_their_last_bits) {
     expect(x ^ number, wide ^ number);
     expect(add(x, x, number), add(wide, wide, number));
   }
+  constexpr int64_t kFar = int64_t{1} << 40;
+  expect(x.clamp_max(kFar), wide.clamp_max(kFar));
+  expect(x.clamp_min(-kFar), wide.clamp_min(-kFar));
+  expect(clamp(x, -kFar, 5), clamp(wide, -kFar, 5));
+  expect(pow(x, kFar + 1), pow(wide, kFar + 1));
   for (const int64_t bits : {0, 1, 30, 31, 32, 40, 63}) {
     expect(bitwise_left_shift(x, bits), bitwise_left_shift(wide, bits));
     expect(bitwise_right_shift(x, bits), bitwise_right_shift(wide, bits));

@@ -72,7 +72,7 @@ Grads rms_norm_gradient(const Call& c, const Grads& g) {
 Grads dropout_gradient(const Call& c, const Grads& g) {
   const double scale = c.attribute<double>(1);
   const Tensor chosen = c.output(1);
-  return {grad_enabled() ? g[0].mul(scale).mul(chosen) : dropout_backward(g[0], chosen, scale)};
+  return {grad_enabled() ? g[0].mul(chosen).mul(scale) : dropout_backward(g[0], chosen, scale)};
 }
 
 constexpr Rule kRules[] = {

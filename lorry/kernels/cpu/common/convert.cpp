@@ -2,7 +2,6 @@
 
 #include "lorry/kernels/common/convert.h"
 
-#include <algorithm>
 #include <bit>
 #include <cstring>
 #if defined(__F16C__)
@@ -120,9 +119,16 @@ LORRY_INLINE void convert_run(const Stored<From>* from, Stored<To>* to, int64_t 
   } else if constexpr (kToWhole && kFloatingType<From>) {
     float real[kGroup];
     for (int64_t i = 0; i < n; i += kGroup) {
-      const int64_t count = std::min(kGroup, n - i);
+      const int64_t count = n - i < kGroup ? n - i : kGroup;
       convert_run<From, float>(from + i, real, count);
       convert_to_whole(real, to + i, count);
+    }
+  } else if constexpr (std::is_same_v<From, bool>) {
+    uint8_t truth[kGroup];  // compilers vectorise two steps, not one
+    for (int64_t i = 0; i < n; i += kGroup) {
+      const int64_t count = n - i < kGroup ? n - i : kGroup;
+      for (int64_t k = 0; k < count; ++k) truth[k] = from[i + k] != 0;
+      convert_run<uint8_t, To>(truth, to + i, count);
     }
   } else {
     for (int64_t i = convert_registers<From, To>(from, to, n); i < n; ++i) to[i] = cast<To, From>(from[i]);

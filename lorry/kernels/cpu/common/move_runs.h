@@ -10,6 +10,13 @@ namespace lorry::kernels::cpu {
 
 inline constexpr int64_t kCacheLine = 64;  ///< bytes
 
+/// Asks for the memory that begins `offset` bytes behind `from`. It need not exist.
+inline void prefetch_run(const void* from, int64_t offset, int64_t bytes) {
+  const uintptr_t begin = reinterpret_cast<uintptr_t>(from) + static_cast<uintptr_t>(offset);
+  for (uintptr_t at = begin; at < begin + static_cast<uintptr_t>(bytes); at += kCacheLine)
+    __builtin_prefetch(reinterpret_cast<const void*>(at));
+}
+
 /// Transposes: to[y * to_pitch + x] = from[x * from_pitch + y].
 using TransposeTile = void(const void* from, int64_t from_pitch, void* to, int64_t to_pitch, int64_t width,
                            int64_t height, int64_t size);

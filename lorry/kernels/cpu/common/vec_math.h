@@ -482,24 +482,43 @@ LORRY_INLINE Vec<double> short_exp2(Vec<double> x) {
 }
 }  // namespace detail
 
-/// In f64, where 2^(y log2 |x|) has bits to spare, and cubes as products. Lanes in which something is zero, infinite or
-/// NaN are those of <cmath>.
-LORRY_INLINE Vec<float> pow(Vec<float> x, Vec<float> y) {
+namespace detail {
+/// x^3: x^2 and its rest, exactly, times x.
+LORRY_INLINE Vec<float> cube(Vec<float> x) {
+#if HWY_NATIVE_FMA
+  const Vec<float> square = x * x, rest = fma(x, x, -square), product = square * x;
+  return select(finite(product), fma(square, x, rest * x), product);
+#else
+  return in_double([](Vec<double> a) { return a * a * a; }, x);
+#endif
+}
+
+/// x^y in f64, where 2^(y log2 |x|) has bits to spare. Lanes in which something is zero, infinite or NaN are those of
+/// <cmath>. Where registers are few it is a function of its own, so that it takes none from loops over cubes.
+#if HWY_TARGET != HWY_AVX3
+[[gnu::noinline]]
+#endif
+inline Vec<float>
+general_pow(Vec<float> x, Vec<float> y) {
   using V = Vec<float>;
   using D = Vec<double>;
-  const Mask<float> cube = y == V(3), plain = detail::finite_and_not_zero(x) & detail::finite(y);
-  const V cubed = detail::in_double([](D a) { return a * a * a; }, x);
-  if (!any(!cube)) return cubed;
-  const V magnitude =
-      detail::in_double([](D a, D b) { return detail::short_exp2(b * detail::short_log2(a)); }, abs(x), y);
+  const V magnitude = in_double([](D a, D b) { return short_exp2(b * short_log2(a)); }, abs(x), y);
   V power = magnitude;
   if (any(x < V(0))) {
     const V half = y * V(0.5);
     power = select(round(half) == half, magnitude, -magnitude);
     power = select(x < V(0), select(round(y) == y, power, V(NAN)), magnitude);
   }
-  return detail::with_exact_lanes(
-      !(plain | cube), select(cube, cubed, power), [](float a, float b) { return std::pow(a, b); }, x, y);
+  return with_exact_lanes(
+      !(finite_and_not_zero(x) & finite(y)), power, [](float a, float b) { return std::pow(a, b); }, x, y);
+}
+}  // namespace detail
+
+LORRY_INLINE Vec<float> pow(Vec<float> x, Vec<float> y) {
+  const Mask<float> is_cube = y == Vec<float>(3);
+  const Vec<float> cubed = detail::cube(x);
+  if (!any(!is_cube)) return cubed;
+  return select(is_cube, cubed, detail::general_pow(x, y));
 }
 LORRY_INLINE Vec<double> pow(Vec<double> x, Vec<double> y) {
   return lanewise<double>([](double a, double b) { return std::pow(a, b); }, x, y);

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "lorry/device/cpu/team.h"
+#include "lorry/kernels/cpu/common/move_runs.h"
 #include "lorry/kernels/cpu/common/walk.h"
 #include "lorry/kernels/cpu/indexing/indexing.h"
 
@@ -172,15 +173,6 @@ void put_rows(const PutArgs& args, const PutDims& p, const RowGroups& groups, Op
       });
 }
 
-/// Asks for the part of the target that the next indices select from, because it is written in an order that the
-/// processor does not foresee.
-template <class T>
-void prefetch_line(const T* line, int64_t size) {
-  const auto begin = reinterpret_cast<uintptr_t>(line);
-  for (uintptr_t at = begin; at < begin + static_cast<uintptr_t>(size) * sizeof(T); at += 64)
-    __builtin_prefetch(reinterpret_cast<const void*>(at), 1);
-}
-
 template <class T, class Op>
 void put_all(const PutArgs& args, Op op) {
   const PutDims p = split_dims(args);
@@ -194,8 +186,9 @@ void put_all(const PutArgs& args, Op op) {
   const int64_t free_step = p.free.strides[2][0] != 0 ? p.free.strides[2][0] : p.free.strides[1][0];
   const bool bound_inside =
       free == 1 || (p.bound.strides[2][0] != 0 && p.free.strides[2][0] != 0 && p.bound.strides[2][0] < free_step);
-  const bool fetches_line =
-      p.step == 1 && p.size <= 16 * bound && p.size * static_cast<int64_t>(sizeof(T)) <= kShortLine;
+  // A line of the target is written in an order that the processor does not foresee: the next one is asked for.
+  const int64_t line = p.size * static_cast<int64_t>(sizeof(T));
+  const bool prefetches = p.step == 1 && p.size <= 16 * bound && line <= kShortLine;
   lorry::cpu::parallel_for(free, std::max<int64_t>(1, kGrain / bound), [&](int64_t begin, int64_t end) {
     const auto run = [&](const Iteration& inner, const int64_t* outer_offset, const int64_t* offset, int64_t count) {
       put_run(target + outer_offset[0] + offset[0], source + outer_offset[1] + offset[1],
@@ -207,7 +200,7 @@ void put_all(const PutArgs& args, Op op) {
         for (int64_t i = 0; i < count; ++i) {
           const int64_t at[] = {start[0] + i * p.free.strides[0][0], start[1] + i * p.free.strides[1][0],
                                 start[2] + i * p.free.strides[2][0]};
-          if (fetches_line) prefetch_line(target + at[0] + p.free.strides[0][0], p.size);
+          if (prefetches) prefetch_run(target + at[0] + p.free.strides[0][0], 0, line);
           walk(p.bound, 0, bound, [&](const int64_t* offset, int64_t length) { run(p.bound, at, offset, length); });
         }
       });

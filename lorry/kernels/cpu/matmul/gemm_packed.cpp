@@ -119,14 +119,12 @@ HWY_INLINE void transpose_pair(const float* from, int64_t line, int64_t depth, f
   int64_t p = 0;
 #if HWY_TARGET != HWY_SCALAR
   const hn::FixedTag<float, 4> d;
-  const hn::FixedTag<double, 2> pairs;
-  const hn::FixedTag<double, 1> pair;
+  const hn::FixedTag<float, 2> pair;
   for (; p + 4 <= depth; p += 4) {
     const auto a = hn::LoadU(d, from + p), b = hn::LoadU(d, from + line + p);
     const auto put = [&](int64_t i, auto ab) HWY_ATTR {
-      const auto both = hn::BitCast(pairs, ab);
-      hn::StoreU(hn::LowerHalf(pair, both), pair, reinterpret_cast<double*>(to + (p + i) * width));
-      hn::StoreU(hn::UpperHalf(pair, both), pair, reinterpret_cast<double*>(to + (p + i + 1) * width));
+      hn::StoreU(hn::LowerHalf(pair, ab), pair, to + (p + i) * width);
+      hn::StoreU(hn::UpperHalf(pair, ab), pair, to + (p + i + 1) * width);
     };
     put(0, hn::InterleaveLower(d, a, b));
     put(2, hn::InterleaveUpper(d, a, b));

@@ -24,13 +24,6 @@ constexpr int64_t kStreamed = int64_t{64} << 20;  ///< bytes of a fill that goes
 /// Elements whose bits are copied as they are.
 bool keeps_bits(const Array& to, const Array& from) { return to.dtype == from.dtype && to.dtype != kBool; }
 
-/// Asks for memory that will be read soon. It need not exist.
-void prefetch(const char* from, int64_t offset, int64_t bytes) {
-  const uintptr_t begin = reinterpret_cast<uintptr_t>(from) + static_cast<uintptr_t>(offset);
-  for (uintptr_t line = begin; line < begin + static_cast<uintptr_t>(bytes); line += kCacheLine)
-    __builtin_prefetch(reinterpret_cast<const void*>(line));
-}
-
 /// The processor does not foresee well what is read backwards: long runs are read piece by piece.
 template <class Word>
 void reverse(const void* from_bytes, int64_t, void* to_bytes, int64_t, int64_t n) {
@@ -39,7 +32,7 @@ void reverse(const void* from_bytes, int64_t, void* to_bytes, int64_t, int64_t n
   Word* to = static_cast<Word*>(to_bytes);
   for (int64_t count; n > 0; n -= count, from -= count, to += count) {
     count = std::min(n, kPiece);
-    if (n > kPiece) prefetch(reinterpret_cast<const char*>(from), -2 * 4096, 4096);
+    if (n > kPiece) prefetch_run(from, -2 * 4096, 4096);
     for (int64_t i = 0; i < count; ++i) to[i] = from[-i];
   }
 }
@@ -54,8 +47,8 @@ Convert run_copier(const Iteration& it, const Array& to, const Array& from) {
   return converter(from.dtype, to.dtype);
 }
 
-/// How many bytes behind a row of the source another one is that will soon be read, if the processor does not foresee
-/// where, and memory is far away; else 0.
+/// The distance in bytes from a row of the source to the one that is prefetched with it: at least 1 KB of rows later.
+/// 0: none is, because rows are strided or longer than 4 KB, or the copy is below 1 MB.
 int64_t distance_ahead(const Iteration& it, const Array& from) {
   constexpr int64_t kFar = int64_t{1} << 20, kLongRow = 4096, kAhead = 1024;
   const int64_t size = size_of(from.dtype), row = it.sizes[0] * size;
@@ -70,7 +63,7 @@ void copy_runs(const Iteration& it, const Array& to, const Array& from) {
   lorry::cpu::parallel_for(it.numel(), kGrain, [&](int64_t begin, int64_t end) {
     walk(it, begin, end, [&](const int64_t* offsets, int64_t count) {
       const int64_t first = it.strides[1][0] < 0 ? 1 - count : 0;  // of the row, as it lies in memory
-      if (ahead != 0) prefetch(at(from, offsets[1] + first), ahead, count * size);
+      if (ahead != 0) prefetch_run(at(from, offsets[1] + first), ahead, count * size);
       copy_run(at(from, offsets[1]), it.strides[1][0], at(to, offsets[0]), it.strides[0][0], count);
     });
   });
