@@ -15,7 +15,7 @@ namespace lorry::test {
 
 namespace detail {
 /// A copy of the last storages that were looked at, each kept until another is or until it is written. The tensor is
-/// kept too, so that no other storage takes its place.
+/// kept too, so that no other storage takes its place. For one thread at a time.
 struct Mirror {
   Tensor of;
   uint32_t version = 0;
