@@ -18,7 +18,7 @@ class UpdateReadme(unittest.TestCase):
         parts = ["tools/update_readme.py", "tools/optim_tables.py", "tools/operator_tables.py", "bench/speedups.py",
                  "examples/readme.cpp", "README.md", "docs/benchmarks.md", "docs/operator-speed.md",
                  "docs/optimizers.md", "docs/own-functions.md", "examples/own_function.cpp"]
-        pictures = ["docs/optimizers.svg", "docs/operators_cpu.svg", "docs/operators_h200.svg"]
+        pictures = ["docs/optimizers.svg", *(f"docs/operators_{machine}.svg" for machine in ("cpu", "avx2", "h200"))]
         for part in [*parts, *pictures, "bench/data/make_param_shapes.py", "bench/data/param_shapes.json"]:
             (self.root / part).parent.mkdir(parents=True, exist_ok=True)
             if (ROOT / part).exists():  # there is no picture before there are results
