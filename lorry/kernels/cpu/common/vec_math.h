@@ -394,8 +394,8 @@ LORRY_INLINE Vec<T> atan(Vec<T> x) {
   return Vec<T>(hn::Atan(typename Vec<T>::Tag(), x.raw));
 }
 
-/// Two ranges: a polynomial in x^2, and 1 - exp of a polynomial, both by N. Juffa; the exponent here is to base 2. 1.4
-/// units in the last place.
+/// Two ranges: a polynomial in x^2, and 1 - exp of a polynomial, both by N. Juffa; the exponent here is to base 2.
+/// Of every seventh float from 0.0005 to 4.5 within 1.5 units in the last place, with AVX2 1.4.
 LORRY_INLINE Vec<float> erf(Vec<float> x) {
   using V = Vec<float>;
   const V t = detail::at_most(abs(x), 4), square = t * t;

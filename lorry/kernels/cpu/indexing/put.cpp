@@ -188,6 +188,7 @@ void put_all(const PutArgs& args, Op op) {
       free == 1 || (p.bound.strides[2][0] != 0 && p.free.strides[2][0] != 0 && p.bound.strides[2][0] < free_step);
   // A line of the target is written in an order that the processor does not foresee: the next one is asked for.
   const int64_t line = p.size * static_cast<int64_t>(sizeof(T));
+  const int64_t next = p.free.strides[0][0] * static_cast<int64_t>(sizeof(T));
   const bool prefetches = p.step == 1 && p.size <= 16 * bound && line <= kShortLine;
   lorry::cpu::parallel_for(free, std::max<int64_t>(1, kGrain / bound), [&](int64_t begin, int64_t end) {
     const auto run = [&](const Iteration& inner, const int64_t* outer_offset, const int64_t* offset, int64_t count) {
@@ -200,7 +201,7 @@ void put_all(const PutArgs& args, Op op) {
         for (int64_t i = 0; i < count; ++i) {
           const int64_t at[] = {start[0] + i * p.free.strides[0][0], start[1] + i * p.free.strides[1][0],
                                 start[2] + i * p.free.strides[2][0]};
-          if (prefetches) prefetch_run(target + at[0] + p.free.strides[0][0], 0, line);
+          if (prefetches) prefetch_run(target + at[0], next, line);
           walk(p.bound, 0, bound, [&](const int64_t* offset, int64_t length) { run(p.bound, at, offset, length); });
         }
       });

@@ -17,8 +17,9 @@ namespace {
 /// Up to so many multiply-adds a call of oneDNN costs more than the product.
 constexpr int64_t kSmall = int64_t{1} << 17, kSmallBf16 = int64_t{1} << 15;
 
-/// Without AVX-512, oneDNN reads columns of B where they lie. If its rows are a multiple of 4 KB apart, all lie in one
-/// set of the first-level cache: 1024 x 1024 x 1024 takes 26 ms on an EPYC with two threads, the packed kernel 16.
+/// Without AVX-512, oneDNN 2.6 is slow if rows of B are a multiple of 4 KB apart, when a column lies in one set of the
+/// first-level cache: 1024 x 1024 x 1024 takes 26 ms on an EPYC with two threads, in the packed kernel 16; with 1000
+/// columns of B instead, oneDNN is the faster one.
 bool crowds_cache(const Gemm<float, float>& g) {
   return simd_level() == SimdLevel::avx2 && g.n > 1 && g.b_col == 1 &&
          g.b_row * static_cast<int64_t>(sizeof(float)) % 4096 == 0;

@@ -2,7 +2,6 @@
 
 #include "lorry/kernels/cpu/pointwise/blocks.h"
 
-#include <algorithm>
 #include <bit>
 #include <concepts>
 #include <iterator>
