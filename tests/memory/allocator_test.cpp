@@ -61,6 +61,26 @@ TEST(Allocator, a_steady_state_asks_the_system_for_nothing) {
   EXPECT_EQ(memory::stats(kCPU).system_requests, requests);
 }
 
+// AMD's first-level caches take lines 256 MB apart for alike (memory/cpu_allocator.cpp). The memory is not touched.
+TEST(Allocator, equal_large_blocks_do_not_lie_multiples_of_256_mb_apart) {
+#if defined(__SANITIZE_ADDRESS__)
+  GTEST_SKIP() << "the system's allocator places blocks under AddressSanitizer";
+#endif
+  for (const int64_t bytes : {32 << 20, 128 << 20, 256 << 20}) {
+    memory::empty_cache(kCPU);
+    void* blocks[5];
+    for (void*& block : blocks) block = memory::allocate(kCPU, bytes);
+    for (int i = 1; i < 5; ++i) {
+      for (int k = 0; k < i; ++k) {
+        const auto apart = reinterpret_cast<uintptr_t>(blocks[i]) - reinterpret_cast<uintptr_t>(blocks[k]);
+        EXPECT_NE(apart % (256 << 20), 0u) << bytes << ", blocks " << k << " and " << i;
+      }
+    }
+    for (void* block : blocks) memory::release(kCPU, block, bytes);
+  }
+  memory::empty_cache(kCPU);
+}
+
 TEST(Allocator, statistics_follow_allocations) {
   const memory::Stats before = memory::stats(kCPU);
   memory::reset_peak(kCPU);
