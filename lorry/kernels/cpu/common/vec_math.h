@@ -346,29 +346,13 @@ LORRY_INLINE Vec<T> log1p(Vec<T> x) {
   return select(x == Vec<T>(0), x, detail::log_limits(u, is_unusual, inside));
 }
 
-namespace detail {
-/// a / b for b from 2^-100 to 2^100, within 1 unit in the last place. With AVX-512 a division of f32 takes 16 cycles, the
-/// refined reciprocal 5.
-template <class T>
-LORRY_INLINE Vec<T> quotient(Vec<T> a, Vec<T> b) {
-#if HWY_TARGET == HWY_AVX3
-  if constexpr (std::same_as<T, float>) {
-    const Vec<float> near(hn::ApproximateReciprocal(b.raw));  // 14 bits
-    const Vec<float> inverse = mad(near, mad_negative(near, b, Vec<float>(1)), near), q = a * inverse;
-    return mad(mad_negative(q, b, a), inverse, q);
-  }
-#endif
-  return a / b;
-}
-}  // namespace detail
-
 template <class T>
 LORRY_INLINE Vec<T> tanh(Vec<T> x) {
   const Vec<T> two(2);
   Vec<T> r;
   const auto n = detail::reduce_exp(two * detail::at_most(abs(x), detail::Real<T>::kTanhOne), r);
   const Vec<T> t = detail::expm1_part(r, detail::inverse_power_of_two(n)) * detail::power_of_two(n);
-  return copysign(detail::quotient(t, t + two), x);
+  return copysign(t / (t + two), x);
 }
 
 /// Large arguments square exp(|x| / 2), which does not overflow before the result does.
