@@ -84,24 +84,6 @@ struct Group {
     part[0].store(to);
   }
 };
-#if HWY_TARGET == HWY_AVX2
-/// Numbers of the type of computation: a whole cache line of each operand is loaded before the next one's. AMD's caches
-/// take some arrays for alike (memory/cpu_allocator.cpp); such a line may be gone when its second half is wanted.
-template <std::floating_point C>
-struct Group<C, C> {
-  using Number = C;
-  static constexpr int64_t kCount = 2 * kTogether<C>;
-  Several<C> part[2];
-  static LORRY_INLINE Group load(const C* from) {
-    return {{Several<C>::load(from), Several<C>::load(from + kTogether<C>)}};
-  }
-  template <bool kExact>
-  LORRY_INLINE void store(C* to) const {
-    part[0].store(to);
-    part[1].store(to + kTogether<C>);
-  }
-};
-#endif
 /// The even elements and the odd ones, which are the low and the high halves of 32 bits: so none changes its lane.
 template <>
 struct Group<float, BFloat16> {
