@@ -17,8 +17,8 @@ namespace {
 constexpr int64_t kMost = int64_t{1} << 46;  // bytes; larger requests are refused at once
 constexpr int kPatience = 8;                 // an allocation stops polling after this many blocks that must still wait
 
-/// `unit` is a power of two.
-int64_t round_up(int64_t bytes, int64_t unit) { return (bytes + unit - 1) & -unit; }
+/// round_up without a division, for units that are powers of two.
+int64_t round_to_unit(int64_t bytes, int64_t unit) { return (bytes + unit - 1) & -unit; }
 const char* running() { return running_or(""); }
 
 }  // namespace
@@ -49,7 +49,7 @@ void* CachingAllocator::allocate(int64_t bytes, Stream stream) {
   if (static_cast<uint64_t>(bytes) - 1 < static_cast<uint64_t>(kSmall) && detail::t_pool.of(this) == 0) [[likely]] {
     ThreadBins* bins = t_cache.find(this, stream.handle);
     if (bins != nullptr && bins->epoch == epoch_.load(std::memory_order_relaxed)) [[likely]] {
-      if (Block* block = bins->take(small_class(round_up(bytes, policy_.unit)))) {
+      if (Block* block = bins->take(small_class(round_to_unit(bytes, policy_.unit)))) {
         block->made_by.store(running(), std::memory_order_relaxed);
         if (bins->count(block->size, 1)) publish(*bins);
         announce_allocated(name_, *block);

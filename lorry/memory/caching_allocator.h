@@ -48,6 +48,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "lorry/base/integers.h"
 #include "lorry/base/waits.h"
 #include "lorry/memory/allocate.h"
 #include "lorry/memory/blocks.h"
@@ -154,7 +155,6 @@ class CachingAllocator {
   /// The size of the block for a request of 1 byte or more, except where the rest of a free block is too small to be
   /// split off. unit: Policy::unit.
   static constexpr int64_t block_bytes(int64_t bytes, int64_t unit) {
-    const auto round_up = [](int64_t value, int64_t to) { return (value + to - 1) / to * to; };
     return bytes <= kSmall ? small_class_bytes(small_class(round_up(bytes, unit))) : round_up(bytes, kLargeRound);
   }
 

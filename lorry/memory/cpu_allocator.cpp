@@ -87,8 +87,9 @@ class CpuProvider final : public Provider {
   /// Aligned to 2 MB. Successive mappings are mostly adjacent, so the second attempt is rare.
   ///
   /// Large segments lie an odd number of huge pages apart; what is between them is not mapped. AMD's first-level caches
-  /// find a line by a hash of its address in which arrays 256 MB apart are alike (Lipp et al., "Take A Way", section 3):
-  /// maximum of three such arrays takes 2.1 ms instead of 0.9. Without gaps all large arrays of 2^n bytes would be.
+  /// find a line by a hash of its address, in which arrays 256 MB apart are alike (Lipp et al., "Take A Way", section
+  /// 3): maximum of three such arrays of 16 MB takes 1.7 to 2.7 ms, and of others 0.9 to 1.8. Without gaps, many arrays
+  /// of 2^n bytes would be alike.
   static void* pages(int64_t bytes) {
     const auto map = [](int64_t size) {
       return mmap(nullptr, static_cast<size_t>(size), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
