@@ -37,6 +37,10 @@ class Operators:
         return [pair for pair in self.pairs if speedups.verdict(pair[0]["speedups"]) == verdict
                 and family in (None, pair[0]["family"])]
 
+    def doubtful(self):
+        """Cases that are neither faster nor slower, but slower by their median."""
+        return [pair for pair in self.with_verdict("equal") if speedup(pair[0]) < speedups.LEAST]
+
 
 def speedup(own):
     """The median of the runs' medians."""
@@ -65,10 +69,19 @@ def family_table(operators):
     return lines
 
 
+def slowest_first(pairs):
+    pairs = sorted(pairs, key=lambda pair: speedup(pair[0]))
+    return [*HEAD, *(row_of(*pair) for pair in pairs)] if pairs else []
+
+
 def slower_table(operators):
     """The cases that are slower in every run, the slowest first."""
-    pairs = sorted(operators.with_verdict("slower"), key=lambda pair: speedup(pair[0]))
-    return [*HEAD, *(row_of(*pair) for pair in pairs)] if pairs else []
+    return slowest_first(operators.with_verdict("slower"))
+
+
+def doubtful_table(operators):
+    """The cases that are too scattered to tell, with a median below 0.95."""
+    return slowest_first(operators.doubtful())
 
 
 def whole_tables(operators):
@@ -82,7 +95,7 @@ def whole_tables(operators):
     return [line for line in lines if line is not None]
 
 
-TABLES = {"families": family_table, "slower": slower_table, "all": whole_tables}
+TABLES = {"families": family_table, "slower": slower_table, "doubtful": doubtful_table, "all": whole_tables}
 
 
 # ---- the picture -----------------------------------------------------------------------------------------------------

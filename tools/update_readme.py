@@ -33,6 +33,7 @@ OVERHEAD = (
 )
 SIMD = {"AVX3": "AVX-512", "AVX3_DL": "AVX-512", "AVX3_ZEN4": "AVX-512", "AVX3_SPR": "AVX-512"}
 NANO_STEP = "nano step, batch 16 x 128"
+NANO_CASE = "training step of nano"  # of the suite of operators
 ADAMW_STEP = "resnet50 adamw fused"
 
 # What a newcomer meets, from limits.json: key, how the README names it, its unit and the most that it may be.
@@ -282,8 +283,8 @@ def speed():
             case = "decode gpt2, context 512, batch 1"
             by = {row["implementation"]: row["median_us"] for row in decoding["results"] if row["case"] == case}
             torch = next((name for name in by if name.startswith("PyTorch") and name.endswith(" graph")), None)
-            add("H200: decode step of GPT-2, one text, bf16 (both as a graph)", by.get("lorry both"), by.get(torch),
-                "{:.0f} us")
+            add("H200: decode step of GPT-2, one text, bf16 (both as a graph; Lorry's is compiled too)",
+                by.get("lorry both"), by.get(torch), "{:.0f} us")
         add(f"H200: `x.add_(y)`, 64 floats (the kernel launch alone: {US.format(ours['raw launch'])})", ours["add_ 64"],
             theirs["add_ 64"]["median_us"], US)
         said.append(f"The H200: {version_of(gpu_report)}, eager with autocast and f32 parameters, compiled with bf16 "
@@ -295,6 +296,12 @@ def speed():
             "{:.1f} ms")
         said.append(f"The CPU: {processor(cpu['machine'])}, Lorry with {onednn(cpu['machine'])}, "
                     f"{version(train.get('framework', ''))}; `lorry.json` and `train_torch.json`.")
+        elsewhere = [(machine_of(report), operator_tables.speedup(own))
+                     for report in map(report_of, ("operators.json", "avx2_operators.json")) if report
+                     for own, _ in operator_tables.Operators(report).pairs if own["case"].startswith(NANO_CASE)]
+        if elsewhere:
+            said.append("Measured in turn with PyTorch, the same step is "
+                        + ", ".join(f"{speed:.1f} times as fast on {machine}" for machine, speed in elsewhere) + ".")
     if not rows:
         return ""
     told = textwrap.fill(" ".join(said) + " All files are in [bench/results](bench/results).", WIDTH)
@@ -380,8 +387,13 @@ def operator_speed():
         lines += [f"## {title}", "", textwrap.fill(said, WIDTH), "",
                   f"![Speed-ups over PyTorch by family]({Path(drawn).name})", "",
                   *operator_tables.family_table(operators), ""]
-        if slower := operator_tables.slower_table(operators):
-            lines += ["Slower than PyTorch:", "", *slower, ""]
+        device = "" if report["results"][0]["device"] == "cpu" else "--device cuda "
+        lines += ["```sh", f"bench/peers/operators_torch.py build/release/lorry {device}--runs {operators.runs} --rounds "
+                  f"{report['machine'].get('rounds', '')} --json {name}", "```", ""]
+        for said, make in (("Slower than PyTorch:", operator_tables.slower_table),
+                           ("Too scattered to tell, with a median below 0.95:", operator_tables.doubtful_table)):
+            if table := make(operators):
+                lines += [said, "", *table, ""]
         lines += [*operator_tables.whole_tables(operators), ""]
     return "\n".join(lines).rstrip()
 
@@ -397,19 +409,29 @@ def attention_speed():
                       *(operator_tables.row_of(*pair) for pair in operators.pairs)])
 
 
+def counts_of(report):
+    """How many cases are faster than PyTorch, slower, and neither."""
+    operators = operator_tables.Operators(report)
+    faster, slower, equal = (len(operators.with_verdict(x)) for x in ("faster", "slower", "equal"))
+    doubtful = len(operators.doubtful())
+    return (f"{faster} {'is' if faster == 1 else 'are'} faster than {version_of(report)}, {slower} slower, and {equal} within "
+            f"5 % or too scattered to tell" + (f" ({doubtful} of these with a median below 0.95)" if doubtful else ""))
+
+
 def operator_counts():
     """One sentence a machine: how many operators are faster than PyTorch, and how many are not."""
     said = []
     for name, _, _ in OPERATORS:
         if report := report_of(name):
-            operators = operator_tables.Operators(report)
-            counts = [len(operators.with_verdict(x)) for x in ("faster", "equal", "slower")]
-            faster, equal, slower = (f"{n} {'is' if n == 1 else 'are'}" for n in counts)
-            said.append(f"On {machine_of(report)}, of {len(operators.pairs)} single calls {faster} faster than "
-                        f"{version_of(report)}, {equal} as fast, {slower} slower.")
+            said.append(f"On {machine_of(report)}, of {len(operator_tables.Operators(report).pairs)} single calls "
+                        f"{counts_of(report)}.")
+    if attention := report_of("h200_attention.json"):
+        pairs = operator_tables.Operators(attention).pairs
+        said.append(f"Of {len(pairs)} larger calls of attention on {machine_of(attention)} {counts_of(attention)}; the "
+                    f"slowest is {min(operator_tables.speedup(own) for own, _ in pairs):.2f} times as fast.")
     if not said:
         return ""
-    said.append("As fast: within 5 %, or too scattered to tell. [Each of them](docs/operator-speed.md) is listed.")
+    said.append("[Each of them](docs/operator-speed.md) is listed.")
     return textwrap.fill(" ".join(said), WIDTH, break_on_hyphens=False)
 
 

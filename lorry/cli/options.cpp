@@ -401,8 +401,10 @@ void add_bench(CLI::App& app, BenchOptions& o) {
   app.add_option("--plot", o.plot, "Draw the medians into FILE, with gnuplot; - is standard output")
       ->type_name("FILE.svg");
   std::map<std::string, std::vector<CLI::Option*>> own;  // options of these suites only
-  own["attention"] =
-      own["operators"] = {app.add_flag("--rounds", o.rounds, "operators, attention: cases named on standard input")};
+  own["attention"] = own["operators"] = {
+      app.add_flag("--rounds", o.rounds,
+                   "operators, attention: a round of each case named on standard input, as JSON, for "
+                   "bench/peers/operators_torch.py")};
   bench::OptimMemoryOptions& m = o.optim_memory;
   own["optim"] = add_optimizer_memory(app, m.states, m.masters, m.placement, "optim, AdamW: ");
   own["optim"].push_back(
@@ -512,8 +514,9 @@ void explain(const CLI::App& app, const CLI::ParseError& error) {
   // Show flags first: a misspelt flag leaves its value in the list too, and a misspelt command its flags.
   std::stable_partition(unknown.begin(), unknown.end(),
                         [&](const std::string& word) { return word.starts_with('-') != nameless; });
+  const bool has_unknown_flag = !unknown.empty() && unknown.front().starts_with('-');  // its value may be the error
   std::string what = error.what();
-  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr || nameless)
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr || nameless || has_unknown_flag)
     what = explain_unknown(in, unknown.front());
   else if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr && in.get_name() == "bench")
     what = fmt::format("a suite is missing; expected {}", listed(suite_names()));

@@ -212,6 +212,8 @@ TEST(Options, a_misspelt_word_gets_a_suggestion) {
   EXPECT_EQ(first_line({"train", "--text", "a", "--stpes=3"}),
             "lorry train: unknown flag --stpes; did you mean --steps?");
   EXPECT_EQ(first_line({"--quiet", "info"}), "lorry info: --quiet goes after the command, as in: lorry info --quiet");
+  EXPECT_EQ(first_line({"bench", "operators", "--fliter", "add"}),
+            "lorry bench: unknown flag --fliter; did you mean --filter?");  // not: the suite is unknown
   EXPECT_TRUE(first_line({"bench", "optin"}).ends_with("did you mean optim?"));
   EXPECT_TRUE(first_line({"train", "--text", "a", "--optimizer", "adamv"}).ends_with("did you mean adamw?"));
   EXPECT_TRUE(first_line({"train", "--text", "a", "--execution", "fussed"}).ends_with("did you mean fused?"));

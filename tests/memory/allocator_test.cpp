@@ -61,22 +61,20 @@ TEST(Allocator, a_steady_state_asks_the_system_for_nothing) {
   EXPECT_EQ(memory::stats(kCPU).system_requests, requests);
 }
 
-// AMD's first-level caches take lines 256 MB apart for alike (memory/cpu_allocator.cpp). The memory is not touched.
+// Lines 256 MB apart remove each other from the first-level caches of AMD's processors (memory/cpu_allocator.cpp).
 TEST(Allocator, equal_large_blocks_do_not_lie_multiples_of_256_mb_apart) {
 #if defined(__SANITIZE_ADDRESS__)
   GTEST_SKIP() << "the system's allocator places blocks under AddressSanitizer";
 #endif
-  for (const int64_t bytes : {32 << 20, 128 << 20, 256 << 20}) {
+  constexpr int64_t kApart = 256 << 20;
+  for (const int64_t bytes : {int64_t{16} << 20, int64_t{128} << 20, kApart}) {
     memory::empty_cache(kCPU);
-    void* blocks[5];
-    for (void*& block : blocks) block = memory::allocate(kCPU, bytes);
-    for (int i = 1; i < 5; ++i) {
-      for (int k = 0; k < i; ++k) {
-        const auto apart = reinterpret_cast<uintptr_t>(blocks[i]) - reinterpret_cast<uintptr_t>(blocks[k]);
-        EXPECT_NE(apart % (256 << 20), 0u) << bytes << ", blocks " << k << " and " << i;
-      }
-    }
-    for (void* block : blocks) memory::release(kCPU, block, bytes);
+    std::vector<uintptr_t> blocks;  // without gaps, the last would lie 256 MB from the first
+    for (int64_t i = 0; i <= kApart / bytes; ++i)
+      blocks.push_back(reinterpret_cast<uintptr_t>(memory::allocate(kCPU, bytes)));
+    for (size_t i = 0; i < blocks.size(); ++i)
+      for (size_t k = 0; k < i; ++k) EXPECT_NE((blocks[i] - blocks[k]) % kApart, 0u) << bytes << ": " << k << ", " << i;
+    for (const uintptr_t block : blocks) memory::release(kCPU, reinterpret_cast<void*>(block), bytes);
   }
   memory::empty_cache(kCPU);
 }

@@ -134,6 +134,19 @@ TEST(Copy, moves_between_any_layouts) {
   }
 }
 
+/// Of a tensor that ends with the last element taken: nothing behind it may be read.
+TEST(Copy, moves_every_second_element_of_every_dtype_and_length) {
+  for (const int64_t n : {1, 2, 3, 8, 9, 31, 32, 33, 34, 64, 65, 1000}) {
+    for (const DType dtype : kDTypes) {
+      const Tensor x = random_tensor({2 * n - 1}, dtype, 11), y = x.slice(0, 0, 2 * n - 1, 2).clone();
+      for (int64_t i = 0; i < n; ++i) ASSERT_EQ(element(y, i), element(x, 2 * i)) << name(dtype) << " " << n;
+    }
+    const Tensor bytes = arange(2 * n - 1, {kI64}).remainder(5).to(kU8);
+    const Tensor truth = bytes.view(kBool).slice(0, 0, 2 * n - 1, 2).clone();
+    for (int64_t i = 0; i < n; ++i) ASSERT_EQ(truth.select(0, i).item<bool>(), 2 * i % 5 != 0) << n;
+  }
+}
+
 TEST(Copy, transposes_large_matrices) {
   const Tensor x = random_strided({301, 517}, {1, 301}, kF32, 3), y = contiguous(x);
   EXPECT_TRUE(y.is_contiguous());

@@ -60,7 +60,7 @@ TEST_P(Runs, give_the_same_bits_from_what_was_announced) {
         const Tensors written = make_inputs(*sample, dtype, memory);
         found += expect_same_again(heard_of([&] { sample->in_place(written); }), op());
       }
-  if (op() == Op::transfer && default_device().is_cpu()) GTEST_SKIP() << "from the CPU to the CPU nothing is done";
+  if (op() == Op::transfer && default_device().is_cpu()) GTEST_SKIP() << "the default device is the CPU: nothing is transferred";
   EXPECT_GT(found, 0) << "no sample announces the operator";
 }
 

@@ -145,8 +145,9 @@ LORRY_INLINE Vec<T> clamp(Vec<T> x, double low, double high) {
   return at_most(at_least(x, low), high);
 }
 
-/// log(m) for the mantissa m in [sqrt(1/2), sqrt(2)), less f = m - 1: the part that needs fewer bits. In f32 minimax,
-/// within 2^-27 of log(m), relatively: without a division, which with AVX-512 takes longer than all of the polynomial.
+/// log(m) for the mantissa m in [sqrt(1/2), sqrt(2)), less f = m - 1: the part that needs fewer bits. In f32 a minimax
+/// polynomial, with which f + log_tail(f) is within 2^-27 of log(m), relatively, before it is rounded. A division would
+/// take longer: with AVX-512, log of 4,096 elements takes 1.4 to 2.1 us instead of 2.7.
 LORRY_INLINE Vec<float> log_tail(Vec<float> f) {
   return f * f *
          polynomial(f, -0.0786557547, 0.1287926679, -0.1312527483, 0.141814087, -0.1662497117, 0.200022831,
