@@ -388,8 +388,9 @@ def operator_speed():
                   f"![Speed-ups over PyTorch by family]({Path(drawn).name})", "",
                   *operator_tables.family_table(operators), ""]
         device = "" if report["results"][0]["device"] == "cpu" else "--device cuda "
-        lines += ["```sh", f"bench/peers/operators_torch.py build/release/lorry {device}--runs {operators.runs} --rounds "
-                  f"{report['machine'].get('rounds', '')} --json {name}", "```", ""]
+        counts = f"--runs {operators.runs} --rounds {report['machine'].get('rounds', '')}"
+        lines += ["```sh", f"bench/peers/operators_torch.py build/release/lorry {device}{counts} --json {name}", "```",
+                  ""]
         for said, make in (("Slower than PyTorch:", operator_tables.slower_table),
                            ("Too scattered to tell, with a median below 0.95:", operator_tables.doubtful_table)):
             if table := make(operators):
@@ -414,8 +415,9 @@ def counts_of(report):
     operators = operator_tables.Operators(report)
     faster, slower, equal = (len(operators.with_verdict(x)) for x in ("faster", "slower", "equal"))
     doubtful = len(operators.doubtful())
-    return (f"{faster} {'is' if faster == 1 else 'are'} faster than {version_of(report)}, {slower} slower, and {equal} within "
-            f"5 % or too scattered to tell" + (f" ({doubtful} of these with a median below 0.95)" if doubtful else ""))
+    return (f"{faster} {'is' if faster == 1 else 'are'} faster than {version_of(report)}, {slower} slower, and {equal} "
+            "within 5 % or too scattered to tell"
+            + (f" ({doubtful} of these with a median below 0.95)" if doubtful else ""))
 
 
 def operator_counts():

@@ -88,9 +88,9 @@ class CpuProvider final : public Provider {
   /// The address space that a segment takes: for large ones an odd number of huge pages; the last may stay unused.
   ///
   /// AMD's first-level caches look for a line where a hash of its address says (Lipp et al., "Take A Way", section 3).
-  /// Lines with the same hash remove each other, and so do arrays 256 MB apart, if they are read together: on two threads
-  /// of an EPYC, maximum(out, x, y) of 4 M f32 took 0.9 to 1.8 ms, and 1.7 to 2.7 ms with the three 256 MB apart.
-  /// Neighbours of equal size are never that far apart, up to 128 of them.
+  /// Lines with the same hash remove each other, and so do arrays 256 MB apart, if they are read together: on two
+  /// threads of an EPYC, maximum(out, x, y) of 4 M f32 took 0.9 to 1.8 ms, and 1.7 to 2.7 ms with the three 256 MB
+  /// apart. Neighbours of equal size are never that far apart, up to 128 of them.
   static int64_t span(int64_t bytes) { return bytes > kSmallSegment ? round_up(bytes, kHugePage) | kHugePage : bytes; }
   /// Aligned to 2 MB. Successive mappings are mostly adjacent, so the second attempt is rare.
   static void* pages(int64_t bytes) {

@@ -60,7 +60,7 @@ TEST_P(Runs, give_the_same_bits_from_what_was_announced) {
         const Tensors written = make_inputs(*sample, dtype, memory);
         found += expect_same_again(heard_of([&] { sample->in_place(written); }), op());
       }
-  if (op() == Op::transfer && default_device().is_cpu()) GTEST_SKIP() << "the default device is the CPU: nothing is transferred";
+  if (op() == Op::transfer && default_device().is_cpu()) GTEST_SKIP() << "nothing leaves the CPU";
   EXPECT_GT(found, 0) << "no sample announces the operator";
 }
 

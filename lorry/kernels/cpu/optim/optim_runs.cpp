@@ -16,10 +16,10 @@ namespace {
 template <class T>
 inline constexpr int64_t kLine = 64 / sizeof(T);
 
-/// Steps a cache line of every array, from element `first` on, with the loads of an array together, and its stores: some
-/// arrays remove each other's lines from the first-level caches of AMD's processors (memory/cpu_allocator.cpp). Read by
-/// turns, register by register, such parameters and states of llama-60m took AdamW 50 to 58 ms on two threads of an EPYC;
-/// so they take 33 to 46.
+/// Steps a cache line of every array, from element `first` on, with the loads of an array together, and its stores:
+/// some arrays remove each other's lines from the first-level caches of AMD's processors (memory/cpu_allocator.cpp).
+/// Read by turns, register by register, such parameters and states of llama-60m took AdamW 50 to 58 ms on two threads
+/// of an EPYC; so they take 33 to 46.
 template <class Rule, class T, class H>
 LORRY_INLINE void step_line(T* param, const T* grad, T* const* states, int64_t first, const H& hyper, Vec<T> factor) {
   using V = Vec<T>;
