@@ -93,6 +93,10 @@ struct IndexingKernels {
   /// undefined, and `check` says whether an index lies outside [low, args.size); low is 0 or -args.size. Null: there
   /// is only take().
   bool (*take_checked)(const TakeArgs& args, int64_t low, Stream stream) = nullptr;
+  /// put() into a target that nobody else sees, which checks each index as it reads it, instead of after `check`.
+  /// False: `check` says whether an index lies outside [0, args.size), and then the elements of the target are
+  /// undefined; if none does, nothing was written, and there is put(). Null: there is only put().
+  bool (*put_checked)(const PutArgs& args, Stream stream) = nullptr;
 };
 
 }  // namespace lorry::kernels

@@ -63,6 +63,7 @@ constexpr IndexingKernels kIndexing = [] {
   IndexingKernels kernels = filled<IndexingKernels, NoKernel>();
   kernels.check = [](const Array&, int64_t, int64_t, Stream) { return OutOfRange{}; };
   kernels.take_checked = nullptr;
+  kernels.put_checked = nullptr;
   kernels.put_rounds_once = nullptr;
   return kernels;
 }();

@@ -81,20 +81,27 @@ int gather_dim(const Tensor& x, int64_t dim, const Tensor& index) {
   return d;
 }
 
+/// What is written: a tensor of the caller's, which an invalid index leaves as it is, or one that nobody else sees.
+enum class Target { given, own };
+
 /// self (op)= source at index along dim, all checked but the index.
-void put(const Tensor& self_in, int d, const Tensor& index_in, const Tensor& source_in, kernels::Combine combine) {
+void put(const Tensor& self_in, int d, const Tensor& index_in, const Tensor& source_in, kernels::Combine combine,
+         Target target) {
   if (index_in.numel() == 0) return;
   const Tensor self = at_least_1d(self_in), index = at_least_1d(index_in), source = at_least_1d(source_in);
   const int64_t size = self.layout().sizes[d];
-  check(index, 0, size, d);
   const Dims sizes = index.sizes();
-  backend(self).indexing->put({.target = restrided(self, with_sizes(self.layout(), sizes, d)),
-                               .source = restrided(source, with_sizes(source.layout(), sizes)),
-                               .index = array(index),
-                               .size = size,
-                               .step = self.layout().strides[d],
-                               .combine = combine},
-                              current_stream(self.device()));
+  const kernels::IndexingKernels& kernels = *backend(self).indexing;
+  const Stream stream = current_stream(self.device());
+  const kernels::PutArgs args{.target = restrided(self, with_sizes(self.layout(), sizes, d)),
+                              .source = restrided(source, with_sizes(source.layout(), sizes)),
+                              .index = array(index),
+                              .size = size,
+                              .step = self.layout().strides[d],
+                              .combine = combine};
+  if (target == Target::own && kernels.put_checked != nullptr && kernels.put_checked(args, stream)) return;
+  check(index, 0, size, d);
+  kernels.put(args, stream);
 }
 
 /// The dimension and the positions of a call that writes, after everything but the positions themselves has been
@@ -123,10 +130,11 @@ Scatter require_scatter(const Tensor& self, int64_t dim, const Tensor& index_in,
 /// `attributes` follow the dimension in what is recorded.
 template <class... A>
 const Tensor& scatter_(Op op, const Tensor& self, int64_t dim, const Tensor& index_in, const Tensor& source,
-                       kernels::Combine combine, const A&... attributes) {
+                       kernels::Combine combine, Target target, const A&... attributes) {
   const Scatter s = require_scatter(self, dim, index_in, source);
   return door::call_in_place(
-      op, self, {&s.index, &source}, [&] { put(self, s.dim, apart(s.index, self), apart(source, self), combine); },
+      op, self, {&s.index, &source},
+      [&] { put(self, s.dim, apart(s.index, self), apart(source, self), combine, target); },
       static_cast<int64_t>(s.dim), attributes...);
 }
 
@@ -229,7 +237,8 @@ Tensor take_along_dim(const Tensor& x, const Tensor& index, std::optional<int64_
 const Tensor& Tensor::scatter_(int64_t dim, const Tensor& index, const Operand& source) const {
   const Running running("scatter");
   if (source.tensor() != nullptr)
-    return indexing::scatter_(Op::scatter, *this, dim, index, *source.tensor(), kernels::Combine::assign);
+    return indexing::scatter_(Op::scatter, *this, dim, index, *source.tensor(), kernels::Combine::assign,
+                              indexing::Target::given);
   require_defined(*this, "self");
   require_defined(index, "index");
   return scatter_(dim, index, indexing::number_like(*this, source.scalar(), index.sizes()));
@@ -246,7 +255,7 @@ const Tensor& Tensor::scatter_(int64_t dim, const Tensor& index, const Operand& 
 }
 const Tensor& Tensor::scatter_add_(int64_t dim, const Tensor& index, const Tensor& source) const {
   const Running running("scatter_add");
-  return indexing::scatter_(Op::scatter_add, *this, dim, index, source, kernels::Combine::add);
+  return indexing::scatter_(Op::scatter_add, *this, dim, index, source, kernels::Combine::add, indexing::Target::given);
 }
 
 const Tensor& Tensor::scatter_reduce_(int64_t dim, const Tensor& index, const Tensor& source_in,
@@ -261,7 +270,7 @@ const Tensor& Tensor::scatter_reduce_(int64_t dim, const Tensor& index, const Te
   if (!include_self)
     scatter_(s.dim, s.index, indexing::number_like(*this, indexing::identity(combine, dtype()), s.index.sizes()));
   if (combine != kernels::Combine::add)
-    return indexing::scatter_(Op::scatter_reduce, *this, s.dim, s.index, source, combine,
+    return indexing::scatter_(Op::scatter_reduce, *this, s.dim, s.index, source, combine, indexing::Target::given,
                               static_cast<int64_t>(combine));
   scatter_add_(s.dim, s.index, source);
   if (!mean) return *this;
@@ -272,12 +281,16 @@ const Tensor& Tensor::scatter_reduce_(int64_t dim, const Tensor& index, const Te
 Tensor scatter(const Tensor& x, int64_t dim, const Tensor& index, const Operand& source) {
   const Running running("scatter");
   require_defined(x, "x");
-  return x.clone().scatter_(dim, index, source);
+  const Tensor out = x.clone();
+  if (source.tensor() == nullptr) return out.scatter_(dim, index, source);
+  return indexing::scatter_(Op::scatter, out, dim, index, *source.tensor(), kernels::Combine::assign,
+                            indexing::Target::own);
 }
 Tensor scatter_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source) {
   const Running running("scatter_add");
   require_defined(x, "x");
-  return x.clone().scatter_add_(dim, index, source);
+  return indexing::scatter_(Op::scatter_add, x.clone(), dim, index, source, kernels::Combine::add,
+                            indexing::Target::own);
 }
 Tensor scatter(const Tensor& x, int64_t dim, const Tensor& index, const Operand& source, std::string_view reduce) {
   const Running running("scatter");

@@ -94,7 +94,8 @@ const IndexingKernels& indexing_kernels() {
                                             .count_nonzero = count_nonzero,
                                             .nonzero = nonzero,
                                             .repeat_positions = repeat_positions,
-                                            .take_checked = take_checked};
+                                            .take_checked = take_checked,
+                                            .put_checked = put_checked};
   return kKernels;
 }
 

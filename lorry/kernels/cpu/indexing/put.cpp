@@ -10,6 +10,7 @@
 // each row belongs to one thread, which writes it while it is cached.
 
 #include <algorithm>
+#include <atomic>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -111,16 +112,17 @@ void combine_run(T* to, const T* from, int64_t count, int64_t to_stride, int64_t
   }
 }
 
-template <class T, class Op>
-void put_run(T* to, const T* from, const int64_t* at, int64_t count, int64_t to_stride, int64_t from_stride,
-             int64_t index_stride, const PutDims& p, Op op) {
-  const auto offset = [size = p.size, step = p.step](int64_t index) { return wrap(index, size) * step; };
+/// The offset's state is passed by value, so that it stays in registers.
+template <class T, class Op, class Offset>
+Offset put_run(T* to, const T* from, const int64_t* at, int64_t count, int64_t to_stride, int64_t from_stride,
+               int64_t index_stride, Op op, Offset offset) {
   if (index_stride != 0 || count == 1) {
     for (int64_t i = 0; i < count; ++i)
       combine_element(to[i * to_stride + offset(at[i * index_stride])], from[i * from_stride], op);
-    return;
+  } else {
+    combine_run(to + offset(*at), from, count, to_stride, from_stride, op);
   }
-  combine_run(to + offset(*at), from, count, to_stride, from_stride, op);
+  return offset;
 }
 
 /// Positions grouped by the row of the target that they write.
@@ -173,13 +175,12 @@ void put_rows(const PutArgs& args, const PutDims& p, const RowGroups& groups, Op
       });
 }
 
-template <class T, class Op>
-void put_all(const PutArgs& args, Op op) {
-  const PutDims p = split_dims(args);
+/// Divides the work along the free dimensions. Returns whether all indices were valid.
+template <class T, class Op, class Offset>
+bool put_free(const PutArgs& args, const PutDims& p, Op op, Offset offset) {
   T* const target = args.target.as<T>();
   const T* const source = args.source.as<T>();
   const int64_t* const index = args.index.as<int64_t>();
-  if (const auto groups = group_by_row(p, index)) return put_rows<T>(args, p, *groups, op);
   const int64_t free = p.free.numel(), bound = p.bound.numel();
   // The inner loop runs along the kind whose elements are closer together in the index, or, if the index does not
   // change along the free ones, in the source.
@@ -190,11 +191,12 @@ void put_all(const PutArgs& args, Op op) {
   const int64_t line = p.size * static_cast<int64_t>(sizeof(T));
   const int64_t next = p.free.strides[0][0] * static_cast<int64_t>(sizeof(T));
   const bool prefetches = p.step == 1 && p.size <= 16 * bound && line <= kShortLine;
+  std::atomic<bool> valid{true};
   lorry::cpu::parallel_for(free, std::max<int64_t>(1, kGrain / bound), [&](int64_t begin, int64_t end) {
-    const auto run = [&](const Iteration& inner, const int64_t* outer_offset, const int64_t* offset, int64_t count) {
-      put_run(target + outer_offset[0] + offset[0], source + outer_offset[1] + offset[1],
-              index + outer_offset[2] + offset[2], count, inner.strides[0][0], inner.strides[1][0], inner.strides[2][0],
-              p, op);
+    Offset own = offset;
+    const auto run = [&](const Iteration& inner, const int64_t* outer, const int64_t* at, int64_t count) {
+      own = put_run(target + outer[0] + at[0], source + outer[1] + at[1], index + outer[2] + at[2], count,
+                    inner.strides[0][0], inner.strides[1][0], inner.strides[2][0], op, own);
     };
     if (bound_inside) {
       walk(p.free, begin, end, [&](const int64_t* start, int64_t count) {
@@ -214,7 +216,25 @@ void put_all(const PutArgs& args, Op op) {
         }
       });
     }
+    if (!own.all_valid()) valid.store(false, std::memory_order_relaxed);
   });
+  return valid;
+}
+
+template <class T, class Op>
+void put_all(const PutArgs& args, Op op) {
+  const PutDims p = split_dims(args);
+  if (const auto groups = group_by_row(p, args.index.as<int64_t>())) return put_rows<T>(args, p, *groups, op);
+  put_free<T>(args, p, op, Trusted{args.size, args.step});
+}
+
+/// Whether all indices were valid; false too if they select whole rows.
+template <class T, class Op>
+bool put_all_checked(const PutArgs& args, Op op) {
+  const PutDims p = split_dims(args);
+  const int64_t* const steps = p.free.strides[2];
+  if (std::all_of(steps, steps + p.free.rank, [](int64_t step) { return step == 0; })) return false;
+  return put_free<T>(args, p, op, Checked<false>{args.size, args.step});
 }
 
 }  // namespace
@@ -237,6 +257,17 @@ void put(const PutArgs& args, Stream) {
         return put_all<T>(args, Add{});
     }
   });
+}
+
+bool put_checked(const PutArgs& args, Stream) {
+  if (args.source.numel() == 0 || args.size == 0) return false;
+  bool valid = false;
+  if (args.combine == Combine::assign)
+    visit_size(size_of(args.target.dtype),
+               [&]<class Word>(Type<Word>) { valid = put_all_checked<Word>(args, Assign{}); });
+  else if (args.combine == Combine::add)
+    visit(args.target.dtype, [&]<class T>(Type<T>) { valid = put_all_checked<T>(args, Add{}); });
+  return valid;
 }
 
 }  // namespace lorry::kernels::cpu

@@ -13,29 +13,6 @@ namespace {
 
 constexpr int64_t kGrain = int64_t{1} << 14;
 
-/// From a valid index to the offset of its element.
-struct Trusted {
-  int64_t size, step;
-
-  int64_t operator()(int64_t index) { return wrap(index, size) * step; }
-  bool all_valid() const { return true; }
-};
-
-/// The same from any index; that of the first element from an invalid one, which is remembered.
-template <bool wraps>
-struct Checked {
-  int64_t size, step;
-  bool valid = true;
-
-  int64_t operator()(int64_t index) {
-    if constexpr (wraps) index = wrap(index, size);
-    const bool inside = static_cast<uint64_t>(index) < static_cast<uint64_t>(size);
-    valid &= inside;
-    return inside ? index * step : 0;
-  }
-  bool all_valid() const { return valid; }
-};
-
 /// A run of a take along the innermost dimension. The offsets' state is passed by value, so that it stays in registers.
 struct TakeRun {
   int64_t to_stride, from_stride, index_stride;
