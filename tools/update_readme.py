@@ -388,7 +388,7 @@ def operator_speed():
                   f"![Speed-ups over PyTorch by family]({Path(drawn).name})", "",
                   *operator_tables.family_table(operators), ""]
         device = "" if report["results"][0]["device"] == "cpu" else "--device cuda "
-        counts = f"--runs {operators.runs} --rounds {report['machine'].get('rounds', '')}"
+        counts = f"--runs {operators.runs}" + (f" --rounds {rounds}" if rounds else "")
         lines += ["```sh", f"bench/peers/operators_torch.py build/release/lorry {device}{counts} --json {name}", "```",
                   ""]
         for said, make in (("Slower than PyTorch:", operator_tables.slower_table),

@@ -147,17 +147,21 @@ class UpdateReadme(unittest.TestCase):
                    *rows("abs", 20, 16, [0.7, 0.8, 0.9], [0.7, 0.8, 0.94]),
                    *rows("exp", 20, 16, [0.7, 0.8, 0.9], [0.9, 0.95, 1.0]),  # slower in one run
                    next(rows("matmul of i64", 20, 0))]  # PyTorch has none
-        machine = {"cpu": "a processor", "threads": 2}
+        machine = {"cpu": "a processor", "threads": 2, "rounds": 3}
         (self.results / "operators.json").write_text(json.dumps({"machine": machine, "results": results}))
         self.assert_noticed_and_mended()
-        self.assertIn("of 3 single calls 1 is faster than PyTorch 9.9.9, 1 is as fast, 1 is slower",
-                      self.readme().replace("\n", " "))
+        self.assertIn("of 3 single calls 1 is faster than PyTorch 9.9.9, 1 slower, and 1 within 5 % or too scattered "
+                      "to tell (1 of these with a median below 0.95).", self.readme().replace("\n", " "))
         page = (self.root / "docs/operator-speed.md").read_text()
         self.assertIn("| pointwise | 3 | 1 | 1 | 1 | 0.88 x |\n", page)
         self.assertIn("| matmul of i64 | 20.0 | none | | | |\n", page)
-        named = page[page.index("Slower than PyTorch:"):page.index("### Pointwise")]
+        self.assertIn("build/release/lorry --runs 2 --rounds 3 --json operators.json\n", page)
+        named = page[page.index("Slower than PyTorch:"):page.index("Too scattered to tell, ")]
         self.assertIn("| abs | 20.0 | 16.0 | 0.80 x | 0.70 to 0.94 | 50 % |\n", named)
         self.assertNotIn("exp", named)
+        doubtful = page[page.index("Too scattered to tell, "):page.index("### Pointwise")]
+        self.assertIn("| exp | 20.0 | 16.0 | 0.88 x | 0.70 to 1.00 | 50 % |\n", doubtful)
+        self.assertNotIn("abs", doubtful)
         drawn = (self.root / "docs/operators_cpu.svg").read_text()
         self.assertEqual(drawn.count("<title>"), 3)
         self.assertIn("slower (1)", drawn)
