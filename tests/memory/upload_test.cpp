@@ -19,7 +19,7 @@
 namespace lorry::memory {
 namespace {
 
-using test::kGPU;
+using lorry::test::kGPU;
 
 std::vector<uint32_t> numbers(int64_t bytes, uint32_t first) {
   std::vector<uint32_t> values(static_cast<size_t>((bytes + 3) / 4));
