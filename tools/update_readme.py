@@ -297,7 +297,8 @@ def speed():
         said.append(f"The CPU: {processor(cpu['machine'])}, Lorry with {onednn(cpu['machine'])}, "
                     f"{version(train.get('framework', ''))}; `lorry.json` and `train_torch.json`.")
         elsewhere = [(machine_of(report), operator_tables.speedup(own))
-                     for report in map(report_of, ("operators.json", "avx2_operators.json")) if report
+                     for name, _, _ in OPERATORS
+                     if (report := report_of(name)) and report["results"][0]["device"] == "cpu"
                      for own, _ in operator_tables.Operators(report).pairs if own["case"].startswith(NANO_CASE)]
         if elsewhere:
             said.append("Measured in turn with PyTorch, the same step is "

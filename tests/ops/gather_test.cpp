@@ -253,6 +253,34 @@ TEST(Gather, wrong_arguments_are_refused_and_nothing_is_written) {
   EXPECT_EQ(element(x, {2, 0}), 2);
 }
 
+/// Into a copy, each index is checked as it is written.
+TEST(Scatter, into_a_copy_names_a_wrong_index_and_else_writes_what_in_place_does) {
+  for (const Dims& sizes : {Dims{7}, Dims{3, 4}, Dims{2, 3, 5}, Dims{300, 400}}) {
+    for (int64_t dim = 0; dim < sizes.size(); ++dim) {
+      const Tensor x = ones(sizes, {.device = kCPU});
+      const Tensor source = arange(x.numel(), {kF32, kCPU}).view(sizes);
+      const Tensor index = randint(sizes[static_cast<int>(dim)], sizes, {kI64, kCPU});
+      EXPECT_EQ(scatter_add(x, dim, index, source).to_vector<float>(),
+                x.clone().scatter_add_(dim, index, source).to_vector<float>());
+      EXPECT_EQ(scatter(x, dim, index, source).to_vector<float>(),
+                x.clone().scatter_(dim, index, source).to_vector<float>());
+      for (const int64_t wrong : {int64_t{-1}, sizes[static_cast<int>(dim)], INT64_MIN, INT64_MAX}) {
+        for (const int64_t at : {int64_t{0}, index.numel() / 2, index.numel() - 1}) {
+          const Tensor bad = index.clone();
+          bad.view({-1}).select(0, at).fill_(wrong);
+          const std::string named = fmt::format("index out of range; got {} at ", wrong);
+          for (const bool adds : {false, true}) {
+            const std::string said = test::message<IndexError>(
+                [&] { adds ? scatter_add(x, dim, bad, source) : scatter(x, dim, bad, source); });
+            EXPECT_NE(said.find(named), std::string::npos) << said;
+          }
+          EXPECT_EQ(x.eq(1).sum().item<int64_t>(), x.numel());
+        }
+      }
+    }
+  }
+}
+
 TEST(Scatter, sums_of_whole_numbers_wrap_around) {
   const Tensor x = tensor({INT64_MAX, int64_t{0}});
   x.scatter_add_(0, tensor({0, 1, 1}), tensor({int64_t{1}, INT64_MAX, INT64_MAX}));

@@ -125,6 +125,11 @@ Offset put_run(T* to, const T* from, const int64_t* at, int64_t count, int64_t t
   return offset;
 }
 
+/// Whether the index does not change along the free dimensions.
+bool selects_slices(const PutDims& p) {
+  return std::all_of(p.free.strides[2], p.free.strides[2] + p.free.rank, [](int64_t stride) { return stride == 0; });
+}
+
 /// Positions grouped by the row of the target that they write.
 struct RowGroups {
   std::vector<int64_t> row;       ///< of each position in the order of the groups
@@ -135,9 +140,9 @@ struct RowGroups {
 /// row has a large part of them.
 std::optional<RowGroups> group_by_row(const PutDims& p, const int64_t* index) {
   const int64_t count = p.bound.numel(), stride = p.bound.strides[2][0];
-  const bool selects_rows = p.bound.rank == 1 && std::all_of(p.free.strides[2], p.free.strides[2] + p.free.rank,
-                                                             [](int64_t s) { return s == 0; });
-  if (!selects_rows || p.free.numel() < kLongRow || count * p.free.numel() <= kGrain || p.size > 16 * count) return {};
+  if (p.bound.rank != 1 || !selects_slices(p) || p.free.numel() < kLongRow || count * p.free.numel() <= kGrain ||
+      p.size > 16 * count)
+    return {};
   std::vector<int64_t> next(static_cast<size_t>(p.size));  // counts, then where the row's next position goes
   const auto row_of = [&](int64_t i) { return wrap(index[i * stride], p.size); };
   for (int64_t i = 0; i < count; ++i) ++next[static_cast<size_t>(row_of(i))];
@@ -228,12 +233,11 @@ void put_all(const PutArgs& args, Op op) {
   put_free<T>(args, p, op, Trusted{args.size, args.step});
 }
 
-/// Whether all indices were valid; false too if they select whole rows.
+/// Whether all indices were valid; false too, with nothing written, if they select slices.
 template <class T, class Op>
 bool put_all_checked(const PutArgs& args, Op op) {
   const PutDims p = split_dims(args);
-  const int64_t* const steps = p.free.strides[2];
-  if (std::all_of(steps, steps + p.free.rank, [](int64_t step) { return step == 0; })) return false;
+  if (selects_slices(p)) return false;
   return put_free<T>(args, p, op, Checked<false>{args.size, args.step});
 }
 

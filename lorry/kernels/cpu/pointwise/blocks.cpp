@@ -71,37 +71,25 @@ template <class F>
 inline constexpr bool kOfSigns = std::same_as<F, formula::Abs> || std::same_as<F, formula::Neg>;
 
 /// Elements of type T that are computed together, in registers of the type of computation. Number: the type in memory
-/// of one repeated value.
+/// of one repeated value. Two registers of f16 share the instructions that count: many formulas take little longer.
 template <class C, class T>
 struct Group {
   using Number = std::conditional_t<std::integral<C>, T, C>;
-  static constexpr int64_t kCount = kTogether<C>;
-  Several<C> part[1];
-  static LORRY_INLINE Group load(const T* from) { return {{Several<C>::load(from)}}; }
-  static LORRY_INLINE Group splat(const C* from) { return {{Several<C>::load(from)}}; }
+  static constexpr int64_t kParts = std::same_as<T, Float16> ? 2 : 1, kCount = kParts * kTogether<C>;
+  Several<C> part[kParts];
+  static LORRY_INLINE Group load(const T* from) {
+    Group x;
+    for (int64_t p = 0; p < kParts; ++p) x.part[p] = Several<C>::load(from + p * kTogether<C>);
+    return x;
+  }
+  static LORRY_INLINE Group splat(const C* from) {
+    Group x;
+    for (Several<C>& part : x.part) part = Several<C>::load(from);
+    return x;
+  }
   template <bool kExact>
   LORRY_INLINE void store(T* to) const {
-    part[0].store(to);
-  }
-};
-/// Two registers, between which the instructions that count and prefetch are shared: many formulas of f16 take little
-/// longer than they do.
-template <>
-struct Group<float, Float16> {
-  using Number = float;
-  static constexpr int64_t kHalf = kTogether<float>, kCount = 2 * kHalf;
-  Several<float> part[2];
-  static LORRY_INLINE Group load(const Float16* from) {
-    return {{Several<float>::load(from), Several<float>::load(from + kHalf)}};
-  }
-  static LORRY_INLINE Group splat(const float* from) {
-    const Several<float> value = Several<float>::load(from);
-    return {{value, value}};
-  }
-  template <bool kExact>
-  LORRY_INLINE void store(Float16* to) const {
-    part[0].store(to);
-    part[1].store(to + kHalf);
+    for (int64_t p = 0; p < kParts; ++p) part[p].store(to + p * kTogether<C>);
   }
 };
 /// The even elements and the odd ones, which are the low and the high halves of 32 bits: so none changes its lane.
