@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <memory>
 #include <utility>
@@ -31,6 +32,7 @@ constexpr Caching kCaching = Caching::on;
 #endif
 
 constexpr int64_t kHugePage = 2 << 20;
+constexpr int64_t kPlaces = (256 << 20) / kHugePage;  // see CpuProvider::pages
 constexpr int64_t kSpared = 16 << 20;  // left free for the kernel's page tables and the program's own data
 
 /// Takes pages from the system. Work is done when a call returns, so there are no events.
@@ -41,7 +43,8 @@ class CpuProvider final : public Provider {
     if (kCaching == Caching::direct) {
       std::free(data);
     } else {
-      munmap(data, static_cast<size_t>(span(bytes)));
+      if (bytes > kSmallSegment) --placed_[place_of(data)];
+      unmap(data, round_up(bytes, kHugePage));
     }
   }
   int64_t discard(void* data, int64_t bytes, int64_t page) noexcept override {
@@ -85,40 +88,51 @@ class CpuProvider final : public Provider {
     void* data = nullptr;
     return posix_memalign(&data, kLeastUnit, static_cast<size_t>(bytes)) == 0 ? data : nullptr;
   }
-  /// The address space that a segment takes: for large ones an odd number of huge pages; the last may stay unused.
+  static char* map(int64_t bytes) {
+    void* const data =
+        mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return data == MAP_FAILED ? nullptr : static_cast<char*>(data);
+  }
+  static void unmap(void* from, int64_t bytes) noexcept {
+    if (bytes > 0) munmap(from, static_cast<size_t>(bytes));
+  }
+  static size_t place_of(const void* data) { return reinterpret_cast<uintptr_t>(data) / kHugePage % kPlaces; }
+
+  /// Whole pages of 2 MB, aligned to them. Two large segments begin a multiple of 256 MB apart only when more than 128
+  /// are in use.
   ///
   /// AMD's first-level caches look for a line where a hash of its address says (Lipp et al., "Take A Way", section 3).
   /// Lines with the same hash remove each other, and so do arrays 256 MB apart, if they are read together: on two
   /// threads of an EPYC, maximum(out, x, y) of 4 M f32 took 0.9 to 1.8 ms, and 1.7 to 2.7 ms with the three 256 MB
-  /// apart. Neighbours of equal size are never that far apart, up to 128 of them.
-  static int64_t span(int64_t bytes) { return bytes > kSmallSegment ? round_up(bytes, kHugePage) | kHugePage : bytes; }
-  /// Aligned to 2 MB. Successive mappings are mostly adjacent, so the second attempt is rare.
-  static void* pages(int64_t bytes) {
-    const int64_t size = span(bytes);
-    const auto map = [](int64_t size) {
-      return mmap(nullptr, static_cast<size_t>(size), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  /// apart. The system places mappings mostly next to each other, so the second attempt is rare.
+  void* pages(int64_t bytes) {
+    const int64_t size = round_up(bytes, kHugePage);
+    char* data = map(size);
+    if (data == nullptr) return nullptr;
+    const bool is_large = bytes > kSmallSegment;
+    const int fewest = is_large ? *std::min_element(placed_.begin(), placed_.end()) : 0;
+    const auto suits = [&](const char* at) {
+      return reinterpret_cast<uintptr_t>(at) % kHugePage == 0 && (!is_large || placed_[place_of(at)] == fewest);
     };
-    const auto unmap = [](char* from, const char* to) {
-      if (from != to) munmap(from, static_cast<size_t>(to - from));
-    };
-    void* data = map(size);
-    if (data == MAP_FAILED) return nullptr;
-    if (reinterpret_cast<uintptr_t>(data) % kHugePage != 0) {
-      munmap(data, static_cast<size_t>(size));
-      data = map(size + kHugePage);
-      if (data == MAP_FAILED) return nullptr;
-      char* const all = static_cast<char*>(data);
-      char* const aligned = all + (kHugePage - reinterpret_cast<uintptr_t>(data) % kHugePage) % kHugePage;
-      unmap(all, aligned);
-      unmap(aligned + size, all + size + kHugePage);
-      data = aligned;
+    if (!suits(data)) {
+      const int64_t spare = is_large ? kPlaces * kHugePage : kHugePage;  // somewhere in it is an address that suits
+      if (char* const all = map(size + spare)) {
+        unmap(data, size);
+        data = all + (kHugePage - reinterpret_cast<uintptr_t>(all) % kHugePage) % kHugePage;
+        while (!suits(data)) data += kHugePage;
+        unmap(all, data - all);
+        unmap(data + size, all + spare - data);
+      }
     }
-    if (bytes > kSmallSegment)
+    if (is_large) {
+      ++placed_[place_of(data)];
       madvise(data, static_cast<size_t>(size), MADV_HUGEPAGE);  // only advice: a kernel without huge pages ignores it
+    }
     return data;
   }
 
-  int64_t unchecked_ = 0;  // bytes that may be taken before the available memory is read again
+  std::array<int, kPlaces> placed_{};  // the large segments in use, by where they begin in 256 MB
+  int64_t unchecked_ = 0;              // bytes that may be taken before the available memory is read again
 };
 
 int64_t bound_from_environment() {

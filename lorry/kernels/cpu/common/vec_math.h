@@ -79,10 +79,10 @@ template <class T>
 struct WholeNumber {
   Vec<T> number, shifted;
 };
-/// x rounded to the nearest integer, ties to the even one; |x| < kShift / 4.
+/// factor x, smaller than kShift / 4, rounded to the nearest integer, ties to the even one.
 template <class T>
-LORRY_INLINE WholeNumber<T> nearest(Vec<T> x) {
-  const Vec<T> shift(1.5 * Real<T>::kShift), shifted = x + shift;
+LORRY_INLINE WholeNumber<T> nearest(Vec<T> x, double factor = 1) {
+  const Vec<T> shift(1.5 * Real<T>::kShift), shifted = mad(Vec<T>(factor), x, shift);
   return {shifted - shift, shifted};
 }
 
@@ -111,7 +111,7 @@ LORRY_INLINE Vec<T> scale(Vec<T> x, WholeNumber<T> n) {
     return Vec<T>(hn::VFromD<typename Vec<T>::Tag>{_mm512_scalef_pd(x.raw.raw, n.number.raw.raw)});
 #else
   // In two multiplications, because 2^n itself may be no normal number.
-  const WholeNumber<T> half = nearest(n.number * Vec<T>(0.5)), rest = nearest(n.number - half.number);
+  const WholeNumber<T> half = nearest(n.number, 0.5), rest = nearest(n.number - half.number);
   return x * power_of_two(half) * power_of_two(rest);
 #endif
 }
@@ -135,7 +135,7 @@ LORRY_INLINE Vec<double> expm1_near_0(Vec<double> r) {
 /// x = n ln(2) + r with |r| <= ln(2) / 2.
 template <class T>
 LORRY_INLINE WholeNumber<T> reduce_exp(Vec<T> x, Vec<T>& r) {
-  const WholeNumber<T> n = nearest(x * Vec<T>(1.44269504088896340736));
+  const WholeNumber<T> n = nearest(x, 1.44269504088896340736);
   r = mad_negative(n.number, Vec<T>(Real<T>::kLn2Low), mad_negative(n.number, Vec<T>(Real<T>::kLn2High), x));
   return n;
 }
@@ -163,6 +163,14 @@ LORRY_INLINE Vec<double> log_tail(Vec<double> f) {
   return s * (half_square + r) - half_square;
 }
 
+/// With AVX-512, `split` takes any argument: zero gives e = -inf, infinity e = inf, and a negative number or NaN gives
+/// f = NaN.
+#if HWY_TARGET == HWY_AVX3
+constexpr bool kSplitsAny = true;
+#else
+constexpr bool kSplitsAny = false;
+#endif
+
 /// Whether any lane is subnormal, zero, negative, infinite or NaN.
 template <class T>
 LORRY_INLINE bool any_unusual(Vec<T> x) {
@@ -171,10 +179,24 @@ LORRY_INLINE bool any_unusual(Vec<T> x) {
 
 /// x = 2^e (1 + f) with 1 + f in [sqrt(1/2), sqrt(2)), for positive finite x. If not `is_unusual`, they are normal.
 template <class T>
-LORRY_INLINE void split(Vec<T> x, bool is_unusual, Vec<T>& e, Vec<T>& f) {
+LORRY_INLINE void split(Vec<T> x, [[maybe_unused]] bool is_unusual, Vec<T>& e, Vec<T>& f) {
   using R = Real<T>;
   using U = typename R::Bits;
   const hn::RebindToUnsigned<typename Vec<T>::Tag> du;
+#if HWY_TARGET == HWY_AVX3
+  const auto any = (x + Vec<T>(0)).raw.raw;  // +0 for -0
+  Vec<T> mantissa;                           // in [1, 2)
+  if constexpr (std::same_as<T, float>) {
+    mantissa.raw.raw = _mm512_getmant_ps(any, _MM_MANT_NORM_1_2, _MM_MANT_SIGN_nan);
+    e.raw.raw = _mm512_getexp_ps(any);
+  } else {
+    mantissa.raw.raw = _mm512_getmant_pd(any, _MM_MANT_NORM_1_2, _MM_MANT_SIGN_nan);
+    e.raw.raw = _mm512_getexp_pd(any);
+  }
+  const Mask<T> above = mantissa >= from_bits<T>(hn::Set(du, static_cast<U>(R::kRootHalf + (U{1} << R::kMantissa))));
+  e = select(above, e + Vec<T>(1), e);
+  f = select(above, mantissa * Vec<T>(0.5), mantissa) - Vec<T>(1);
+#else
   Vec<T> offset(R::kShift + R::kBias);
   if (is_unusual) [[unlikely]] {
     const Mask<T> subnormal = x < Vec<T>(std::numeric_limits<T>::min());
@@ -188,6 +210,7 @@ LORRY_INLINE void split(Vec<T> x, bool is_unusual, Vec<T>& e, Vec<T>& f) {
   e = from_bits<T>(exponent) - offset;
   const auto mantissa = hn::And(shifted, hn::Set(du, static_cast<U>((U{1} << R::kMantissa) - 1)));
   f = from_bits<T>(hn::Add(mantissa, hn::Set(du, R::kRootHalf))) - Vec<T>(1);
+#endif
 }
 
 /// The logarithm of an x outside (0, inf), if any is_unusual.
@@ -308,7 +331,7 @@ LORRY_INLINE Vec<T> expm1(Vec<T> x) {
 template <class T>
 LORRY_INLINE Vec<T> log(Vec<T> x) {
   using R = detail::Real<T>;
-  const bool is_unusual = detail::any_unusual(x);
+  const bool is_unusual = !detail::kSplitsAny && detail::any_unusual(x);
   Vec<T> e, f;
   detail::split(x, is_unusual, e, f);
   const Vec<T> low = detail::log_tail(f) + e * Vec<T>(R::kLn2Low);
@@ -317,7 +340,7 @@ LORRY_INLINE Vec<T> log(Vec<T> x) {
 
 template <class T>
 LORRY_INLINE Vec<T> log2(Vec<T> x) {
-  const bool is_unusual = detail::any_unusual(x);
+  const bool is_unusual = !detail::kSplitsAny && detail::any_unusual(x);
   Vec<T> e, f;
   detail::split(x, is_unusual, e, f);
   return detail::log_limits(x, is_unusual, e + (f + detail::log_tail(f)) * Vec<T>(1.44269504088896340736));
@@ -326,7 +349,7 @@ LORRY_INLINE Vec<T> log2(Vec<T> x) {
 template <class T>
 LORRY_INLINE Vec<T> log10(Vec<T> x) {
   using R = detail::Real<T>;
-  const bool is_unusual = detail::any_unusual(x);
+  const bool is_unusual = !detail::kSplitsAny && detail::any_unusual(x);
   Vec<T> e, f;
   detail::split(x, is_unusual, e, f);
   const Vec<T> low = e * Vec<T>(R::kLog2of10Low) + (f + detail::log_tail(f)) * Vec<T>(0.43429448190325182765);
@@ -347,13 +370,14 @@ LORRY_INLINE Vec<T> log1p(Vec<T> x) {
   return select(x == Vec<T>(0), x, detail::log_limits(u, is_unusual, inside));
 }
 
+/// (exp(2 |x|) - 1) / (exp(2 |x|) + 1), both divided by the power of two in exp.
 template <class T>
 LORRY_INLINE Vec<T> tanh(Vec<T> x) {
   const Vec<T> two(2);
   Vec<T> r;
   const auto n = detail::reduce_exp(two * detail::at_most(abs(x), detail::Real<T>::kTanhOne), r);
-  const Vec<T> t = detail::expm1_part(r, detail::inverse_power_of_two(n)) * detail::power_of_two(n);
-  return copysign(t / (t + two), x);
+  const Vec<T> inverse = detail::inverse_power_of_two(n), t = detail::expm1_part(r, inverse);
+  return copysign(t / detail::mad(two, inverse, t), x);
 }
 
 /// Large arguments square exp(|x| / 2), which does not overflow before the result does.
@@ -447,7 +471,7 @@ template <class T>
 LORRY_INLINE Vec<T> tan(Vec<T> x) {
   const auto exact = [](T v) { return std::tan(v); };
 #if HWY_NATIVE_FMA
-  const auto q = detail::nearest(x * Vec<T>(0.63661977236758134308));
+  const auto q = detail::nearest(x, 0.63661977236758134308);
   Vec<T> r = x;
   for (const double part : detail::kHalfPi<T>) r = detail::mad_negative(q.number, Vec<T>(part), r);
   const Vec<T> t = detail::tan_near_0(r * Vec<T>(0.5)), two_t = t + t, rest = detail::mad_negative(t, t, Vec<T>(1));

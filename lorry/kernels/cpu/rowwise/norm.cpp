@@ -152,6 +152,8 @@ void norm_backward_row(C* grad_x, C* weight_sum, C* bias_sum, const C* grad, con
     b = static_cast<C>(along * rstd / static_cast<double>(n));
   }
   for_each_vector<C>(n, [&](auto d, int64_t i) HWY_ATTR {
+    __builtin_prefetch(grad + n + i);  // of the next row
+    __builtin_prefetch(x + n + i);
     const auto r = hn::Set(d, rstd), normal = hn::Mul(hn::Sub(hn::LoadU(d, x + i), hn::Set(d, mean)), r);
     if (grad_x) {
       const auto centre = hn::Sub(hn::LoadU(d, grad_x + i), hn::Set(d, a));
