@@ -13,6 +13,9 @@
 namespace lorry::kernels::cpu::LORRY_SIMD {
 namespace {
 
+/// How far ahead memory is asked for, beyond the page at which the processor's own prefetching ends.
+constexpr int64_t kAheadBytes = 2048;
+
 /// The stored type: a bool is a byte, and every byte but 0 is true.
 template <class T>
 using Stored = std::conditional_t<std::is_same_v<T, bool>, uint8_t, T>;
@@ -90,6 +93,29 @@ LORRY_INLINE int64_t convert_registers<float, Float16>(const float* from, Float1
   for (; i + 8 <= n; i += 8)
     _mm_storeu_si128(reinterpret_cast<__m128i*>(to + i),
                      _mm256_cvtps_ph(_mm256_loadu_ps(from + i), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  return i;
+}
+#endif
+#if defined(__AVX2__) && !defined(__AVX512F__)
+/// As BFloat16(float), with fewer instructions than compilers use: one comparison finds a NaN among 16 elements.
+template <>
+LORRY_INLINE int64_t convert_registers<float, BFloat16>(const float* from, BFloat16* to, int64_t n) {
+  const auto rounded = [](__m256 x) {
+    const __m256i bits = _mm256_castps_si256(x),
+                  odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    return _mm256_srli_epi32(_mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd), 16);
+  };
+  int64_t i = 0;
+  for (; i + 16 <= n; i += 16) {
+    _mm_prefetch(reinterpret_cast<const char*>(from + i) + kAheadBytes, _MM_HINT_T0);
+    const __m256 low = _mm256_loadu_ps(from + i), high = _mm256_loadu_ps(from + i + 8);
+    if (_mm256_movemask_ps(_mm256_cmp_ps(low, high, _CMP_UNORD_Q)) != 0) [[unlikely]] {
+      for (int64_t k = i; k < i + 16; ++k) to[k] = BFloat16(from[k]);
+      continue;
+    }
+    const __m256i packed = _mm256_packus_epi32(rounded(low), rounded(high));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + i), _mm256_permute4x64_epi64(packed, 0xd8));
+  }
   return i;
 }
 #endif

@@ -234,6 +234,11 @@ LORRY_INLINE Several<C> compute(const Xs&... x) {
   }
 }
 
+/// pow with an exponent of 3, which pow itself asks for register by register.
+struct Cube {
+  LORRY_INLINE Vec<float> operator()(Vec<float> x) const { return detail::cube(x); }
+};
+
 /// Evaluates a formula over elements of type T in the type of computation C, register by register. The last, partial
 /// register goes through spare memory, so that nothing beyond n is accessed and the formula is compiled once. kRounds:
 /// numbers are rounded to T and loaded as elements are.
@@ -244,6 +249,8 @@ void block(const void* const* in, const int64_t* step, void* out, int64_t n) {
   static_assert(sizeof(Several<C>) <= kSplatBytes);
   constexpr int64_t kLanes = Elements::kCount;
   constexpr bool kExact = formula::kExact<Formula> || kRounds;
+  if constexpr (std::same_as<Formula, formula::Pow> && std::same_as<C, float>)
+    if (step[1] == 0 && *static_cast<const float*>(in[1]) == 3) return block<Cube, 1, float, T>(in, step, out, n);
   const char* from[kArity];
   int64_t moves[kArity], ahead[kArity];  // no bits for one repeated value, else all; where to prefetch
   T rounded[kArity][kLanes];
