@@ -56,6 +56,26 @@ HWY_INLINE hn::Vec<Tag> moved_up(hn::Vec<Tag> v, int64_t step, hn::Vec<Tag> low)
   const auto moves = hn::RebindMask(d, hn::Gt(from, hn::Set(di, -1)));
   return hn::IfThenElse(moves, hn::TableLookupLanes(v, hn::IndicesFromVec(d, hn::Max(from, hn::Zero(di)))), low);
 }
+/// moved_up(v, 1, low), where all lanes of `low` are equal.
+HWY_INLINE hn::Vec<Tag> moved_up_once(hn::Vec<Tag> v, hn::Vec<Tag> low) {
+#if HWY_TARGET == HWY_AVX2  // a lookup would take twice as many instructions
+  return hn::CombineShiftRightBytes<8>(Tag(), v, hn::ConcatLowerUpper(Tag(), v, low));
+#else
+  return moved_up(v, 1, low);
+#endif
+}
+/// The sums of v's lanes up to each.
+HWY_INLINE hn::Vec<Tag> running_sums(hn::Vec<Tag> v) {
+  const Tag d;
+#if HWY_TARGET == HWY_AVX2
+  const auto pairs = hn::Add(v, hn::ShiftLeftLanes<1>(d, v));  // within halves of a register
+  return hn::Add(pairs, hn::ConcatLowerLower(d, hn::DupOdd(pairs), hn::Zero(d)));
+#else
+#pragma GCC unroll 3
+  for (int64_t step = 1; step < kLanes; step *= 2) v = hn::Add(v, moved_up(v, step, hn::Zero(d)));
+  return v;
+#endif
+}
 
 /// The last lane of v in all lanes.
 HWY_INLINE hn::Vec<Tag> last_lane(hn::Vec<Tag> v) {
@@ -73,11 +93,8 @@ bool sums(float* out, const float* x, int64_t n, double& total) {
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
     const auto v = widened(hn::LoadU(narrow, x + i));
-    auto within = v;
-#pragma GCC unroll 3
-    for (int64_t step = 1; step < kLanes; step *= 2) within = hn::Add(within, moved_up(within, step, hn::Zero(d)));
-    const auto totals = hn::Add(before, within);
-    right = hn::And(right, hn::Eq(totals, hn::Add(moved_up(totals, 1, before), v)));
+    const auto within = running_sums(v), totals = hn::Add(before, within);
+    right = hn::And(right, hn::Eq(totals, hn::Add(moved_up_once(totals, before), v)));
     hn::StoreU(as_element(narrow, totals), narrow, out + i);
     before = hn::Add(before, last_lane(within));
   }
