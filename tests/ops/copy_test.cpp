@@ -102,18 +102,32 @@ TEST(Copy, to_16_bit_floats_rounds_to_nearest_even_for_every_length) {
       ASSERT_TRUE(std::isnan(v) ? std::isnan(element(back, i)) : static_cast<const uint16_t*>(host_data(back))[i] == i)
           << i;
     }
-    for (int64_t i = 0; i + 1 < (t == kF16 ? 0x7c00 : 0x7f80); ++i) {
+    const int64_t n = (t == kF16 ? 0x7c00 : 0x7f80) - 1;
+    const Tensor x = empty({n, 3});
+    for (int64_t i = 0; i < n; ++i) {
       const double low = element(all, i), high = element(all, i + 1), middle = (low + high) / 2;
-      const Tensor x = empty({3});
-      set_element(x, 0, middle);
-      set_element(x, 1, std::nextafterf(static_cast<float>(middle), 0));
-      set_element(x, 2, std::nextafterf(static_cast<float>(middle), INFINITY));
-      const Tensor y = x.to(t);
-      const auto* bits = static_cast<const uint16_t*>(host_data(y));
-      ASSERT_EQ(bits[0], i % 2 == 0 ? i : i + 1) << name(t);
-      ASSERT_EQ(bits[1], i);
-      ASSERT_EQ(bits[2], i + 1);
+      set_element(x, 3 * i, middle);
+      set_element(x, 3 * i + 1, std::nextafterf(static_cast<float>(middle), 0));
+      set_element(x, 3 * i + 2, std::nextafterf(static_cast<float>(middle), INFINITY));
     }
+    const Tensor y = x.to(t);
+    const auto* bits = static_cast<const uint16_t*>(host_data(y));
+    for (int64_t i = 0; i < n; ++i) {
+      ASSERT_EQ(bits[3 * i], i % 2 == 0 ? i : i + 1) << name(t);
+      ASSERT_EQ(bits[3 * i + 1], i);
+      ASSERT_EQ(bits[3 * i + 2], i + 1);
+    }
+    // One NaN among ordinary numbers, and every length from every start.
+    const Tensor some = x.reshape({-1}).narrow(0, 3000, 80).clone();
+    for (int64_t at = 0; at < 48; ++at)
+      for (int64_t length = 1; length <= 32; ++length) {
+        const Tensor part = some.narrow(0, at, length).clone();
+        set_element(part, length / 2, NAN);
+        const Tensor z = part.to(t);
+        for (int64_t i = 0; i < length; ++i)
+          ASSERT_TRUE(i == length / 2 ? std::isnan(element(z, i)) : element(z, i) == element(y, 3000 + at + i))
+              << name(t) << ", " << length << " from " << at << ": " << i;
+      }
   }
 }
 
