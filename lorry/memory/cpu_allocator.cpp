@@ -44,7 +44,7 @@ class CpuProvider final : public Provider {
       std::free(data);
     } else {
       if (bytes > kSmallSegment) --placed_[place_of(data)];
-      unmap(data, round_up(bytes, kHugePage));
+      unmap(data, span(bytes));
     }
   }
   int64_t discard(void* data, int64_t bytes, int64_t page) noexcept override {
@@ -98,15 +98,19 @@ class CpuProvider final : public Provider {
   }
   static size_t place_of(const void* data) { return reinterpret_cast<uintptr_t>(data) / kHugePage % kPlaces; }
 
-  /// Whole pages of 2 MB, aligned to them. Two large segments begin a multiple of 256 MB apart only when more than 128
-  /// are in use.
+  /// The address space of a segment: for large ones an odd number of huge pages, the last of which may stay unused.
+  /// Then neighbours of equal size begin in different places, up to 128 of them.
+  static int64_t span(int64_t bytes) { return bytes > kSmallSegment ? round_up(bytes, kHugePage) | kHugePage : bytes; }
+
+  /// Memory aligned to 2 MB. While at most 128 large segments are in use, a new one does not begin a multiple of 256 MB
+  /// from another. If the system has no address space for a second attempt, memory may lie anywhere.
   ///
   /// AMD's first-level caches look for a line where a hash of its address says (Lipp et al., "Take A Way", section 3).
   /// Lines with the same hash remove each other, and so do arrays 256 MB apart, if they are read together: on two
   /// threads of an EPYC, maximum(out, x, y) of 4 M f32 took 0.9 to 1.8 ms, and 1.7 to 2.7 ms with the three 256 MB
   /// apart. The system places mappings mostly next to each other, so the second attempt is rare.
   void* pages(int64_t bytes) {
-    const int64_t size = round_up(bytes, kHugePage);
+    const int64_t size = span(bytes);
     char* data = map(size);
     if (data == nullptr) return nullptr;
     const bool is_large = bytes > kSmallSegment;

@@ -67,16 +67,31 @@ TEST(Allocator, equal_large_blocks_do_not_lie_multiples_of_256_mb_apart) {
   GTEST_SKIP() << "the system's allocator places blocks under AddressSanitizer";
 #endif
   constexpr int64_t kApart = 256 << 20;
-  for (const int64_t bytes : {int64_t{16} << 20, int64_t{128} << 20, kApart}) {
+  std::vector<std::pair<uintptr_t, int64_t>> blocks;
+  const auto take = [&](int64_t bytes) {
+    blocks.emplace_back(reinterpret_cast<uintptr_t>(memory::allocate(kCPU, bytes)), bytes);
+    for (size_t k = 0; k + 1 < blocks.size(); ++k)
+      EXPECT_NE((blocks.back().first - blocks[k].first) % kApart, 0u)
+          << k << " of " << blocks[k].second << ", " << blocks.size() - 1 << " of " << bytes;
+  };
+  const auto give_back_from = [&](size_t first) {
+    for (; blocks.size() > first; blocks.pop_back())
+      memory::release(kCPU, reinterpret_cast<void*>(blocks.back().first), blocks.back().second);
     memory::empty_cache(kCPU);
-    std::vector<uintptr_t> blocks;  // without gaps, the last would lie 256 MB from the first
-    for (int64_t i = 0; i <= kApart / bytes; ++i)
-      blocks.push_back(reinterpret_cast<uintptr_t>(memory::allocate(kCPU, bytes)));
-    for (size_t i = 0; i < blocks.size(); ++i)
-      for (size_t k = 0; k < i; ++k) EXPECT_NE((blocks[i] - blocks[k]) % kApart, 0u) << bytes << ": " << k << ", " << i;
-    for (const uintptr_t block : blocks) memory::release(kCPU, reinterpret_cast<void*>(block), bytes);
-  }
+  };
   memory::empty_cache(kCPU);
+  for (const int64_t bytes : {int64_t{16} << 20, int64_t{128} << 20, kApart}) {
+    for (int64_t i = 0; i <= kApart / bytes; ++i)
+      take(bytes);  // without gaps, the last would lie 256 MB from the first
+    give_back_from(0);
+  }
+  // Four blocks of 30 MB and four of 34 take 256 MB. What is given back makes room for others.
+  for (int round = 0; round < 40; ++round) {
+    take((round % 2 == 0 ? int64_t{30} : int64_t{34}) << 20);
+    if (round % 8 == 7) give_back_from(blocks.size() - 5);
+  }
+  for (int i = 0; i < 60; ++i) take(int64_t{18} << 20);
+  give_back_from(0);
 }
 
 TEST(Allocator, statistics_follow_allocations) {

@@ -117,7 +117,7 @@ TEST(Copy, to_16_bit_floats_rounds_to_nearest_even_for_every_length) {
       ASSERT_EQ(bits[3 * i + 1], i);
       ASSERT_EQ(bits[3 * i + 2], i + 1);
     }
-    // One NaN among ordinary numbers, and every length from every start.
+    // One NaN among ordinary numbers, for every length.
     const Tensor some = x.reshape({-1}).narrow(0, 3000, 80).clone();
     for (int64_t at = 0; at < 48; ++at)
       for (int64_t length = 1; length <= 32; ++length) {

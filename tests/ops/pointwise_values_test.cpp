@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -426,6 +427,23 @@ TEST(PointwiseValues, a_cube_is_within_a_unit_in_the_last_place) {
                                                                     : std::fabs(got[i] - want) <= ulp(want, kF32))
         << values[i];
     ASSERT_EQ(std::signbit(got[i]), std::signbit(values[i]));
+  }
+}
+
+TEST(PointwiseValues, a_cube_is_a_power_with_three_as_its_exponents) {
+  const auto same = [](const Tensor& x) {
+    const std::vector<double> got = elements(x.pow(3)), want = elements(x.pow(full(x.sizes(), 3, {x.dtype()})));
+    return std::equal(got.begin(), got.end(), want.begin(), want.end(), [](double a, double b) {
+      return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b) || (std::isnan(a) && std::isnan(b));
+    });
+  };
+  for (const DType t : {kF32, kF16, kBF16, kF64}) {
+    const Tensor all = every_16_bit_float(t == kF16 ? kF16 : kBF16).to(t);
+    EXPECT_TRUE(same(all)) << name(t);
+    EXPECT_TRUE(same(all.reshape({256, 256}).t())) << name(t);
+    EXPECT_TRUE(same(all.narrow(0, 16'000, 1).expand({40}))) << name(t);
+    for (int64_t length = 0; length <= 40; ++length)
+      EXPECT_TRUE(same(all.narrow(0, 16'000 - length, length))) << name(t) << ", " << length;
   }
 }
 

@@ -9,12 +9,10 @@
 #endif
 
 #include "lorry/base/macros.h"
+#include "lorry/kernels/cpu/common/simd.h"
 
 namespace lorry::kernels::cpu::LORRY_SIMD {
 namespace {
-
-/// How far ahead memory is asked for, beyond the page at which the processor's own prefetching ends.
-constexpr int64_t kAheadBytes = 2048;
 
 /// The stored type: a bool is a byte, and every byte but 0 is true.
 template <class T>

@@ -5,7 +5,13 @@
 // Such a source may call only vector code, formulas and <cmath>. Otherwise an inline function of a common header,
 // compiled there for a newer instruction set, could be the copy that the linker keeps for all callers.
 
+#include <cstdint>
+
 namespace lorry::kernels::cpu {
+
+/// How far ahead loops over long arrays ask for memory. The processor's own prefetching ends at each page, and beside a
+/// long formula it does not catch up.
+inline constexpr int64_t kAheadBytes = 2048;
 
 enum class SimdLevel { sse4, avx2, avx512, native };
 

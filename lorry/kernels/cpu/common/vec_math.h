@@ -45,7 +45,7 @@ struct Real<double> {
   static constexpr double kTanhOne = 22;
 };
 
-/// a * b + c, fused if the processor can. Only for polynomials, whose error does not depend on it.
+/// a * b + c, fused if the processor can. Only where the error of a result does not depend on it.
 template <class T>
 LORRY_INLINE Vec<T> mad(Vec<T> a, Vec<T> b, Vec<T> c) {
   return Vec<T>(hn::MulAdd(a.raw, b.raw, c.raw));
@@ -79,7 +79,7 @@ template <class T>
 struct WholeNumber {
   Vec<T> number, shifted;
 };
-/// factor x, smaller than kShift / 4, rounded to the nearest integer, ties to the even one.
+/// factor * x rounded to the nearest integer, ties to the even one; |factor * x| < kShift / 4.
 template <class T>
 LORRY_INLINE WholeNumber<T> nearest(Vec<T> x, double factor = 1) {
   const Vec<T> shift(1.5 * Real<T>::kShift), shifted = mad(Vec<T>(factor), x, shift);
@@ -163,35 +163,39 @@ LORRY_INLINE Vec<double> log_tail(Vec<double> f) {
   return s * (half_square + r) - half_square;
 }
 
-/// With AVX-512, `split` takes any argument: zero gives e = -inf, infinity e = inf, and a negative number or NaN gives
-/// f = NaN.
-#if HWY_TARGET == HWY_AVX3
-constexpr bool kSplitsAny = true;
-#else
-constexpr bool kSplitsAny = false;
-#endif
-
 /// Whether any lane is subnormal, zero, negative, infinite or NaN.
 template <class T>
 LORRY_INLINE bool any_unusual(Vec<T> x) {
   return any(!((x >= Vec<T>(std::numeric_limits<T>::min())) & (x <= Vec<T>(std::numeric_limits<T>::max()))));
 }
 
-/// x = 2^e (1 + f) with 1 + f in [sqrt(1/2), sqrt(2)), for positive finite x. If not `is_unusual`, they are normal.
+/// Whether `split` and log_limits have to be told of unusual lanes in x. With AVX-512 `split` takes any: zero gives e =
+/// -inf, infinity e = inf, and a negative number or NaN f = NaN, from which logarithms are right without log_limits.
+template <class T>
+LORRY_INLINE bool needs_care([[maybe_unused]] Vec<T> x) {
+#if HWY_TARGET == HWY_AVX3
+  return false;
+#else
+  return any_unusual(x);
+#endif
+}
+
+/// x = 2^e (1 + f) with 1 + f in [sqrt(1/2), sqrt(2)), for positive finite x. If not `is_unusual`, they are normal, or
+/// x needs no care.
 template <class T>
 LORRY_INLINE void split(Vec<T> x, [[maybe_unused]] bool is_unusual, Vec<T>& e, Vec<T>& f) {
   using R = Real<T>;
   using U = typename R::Bits;
   const hn::RebindToUnsigned<typename Vec<T>::Tag> du;
 #if HWY_TARGET == HWY_AVX3
-  const auto any = (x + Vec<T>(0)).raw.raw;  // +0 for -0
-  Vec<T> mantissa;                           // in [1, 2)
+  const auto unsigned_zero = (x + Vec<T>(0)).raw.raw;  // +0 for -0
+  Vec<T> mantissa;                                     // in [1, 2)
   if constexpr (std::same_as<T, float>) {
-    mantissa.raw.raw = _mm512_getmant_ps(any, _MM_MANT_NORM_1_2, _MM_MANT_SIGN_nan);
-    e.raw.raw = _mm512_getexp_ps(any);
+    mantissa.raw.raw = _mm512_getmant_ps(unsigned_zero, _MM_MANT_NORM_1_2, _MM_MANT_SIGN_nan);
+    e.raw.raw = _mm512_getexp_ps(unsigned_zero);
   } else {
-    mantissa.raw.raw = _mm512_getmant_pd(any, _MM_MANT_NORM_1_2, _MM_MANT_SIGN_nan);
-    e.raw.raw = _mm512_getexp_pd(any);
+    mantissa.raw.raw = _mm512_getmant_pd(unsigned_zero, _MM_MANT_NORM_1_2, _MM_MANT_SIGN_nan);
+    e.raw.raw = _mm512_getexp_pd(unsigned_zero);
   }
   const Mask<T> above = mantissa >= from_bits<T>(hn::Set(du, static_cast<U>(R::kRootHalf + (U{1} << R::kMantissa))));
   e = select(above, e + Vec<T>(1), e);
@@ -331,7 +335,7 @@ LORRY_INLINE Vec<T> expm1(Vec<T> x) {
 template <class T>
 LORRY_INLINE Vec<T> log(Vec<T> x) {
   using R = detail::Real<T>;
-  const bool is_unusual = !detail::kSplitsAny && detail::any_unusual(x);
+  const bool is_unusual = detail::needs_care(x);
   Vec<T> e, f;
   detail::split(x, is_unusual, e, f);
   const Vec<T> low = detail::log_tail(f) + e * Vec<T>(R::kLn2Low);
@@ -340,7 +344,7 @@ LORRY_INLINE Vec<T> log(Vec<T> x) {
 
 template <class T>
 LORRY_INLINE Vec<T> log2(Vec<T> x) {
-  const bool is_unusual = !detail::kSplitsAny && detail::any_unusual(x);
+  const bool is_unusual = detail::needs_care(x);
   Vec<T> e, f;
   detail::split(x, is_unusual, e, f);
   return detail::log_limits(x, is_unusual, e + (f + detail::log_tail(f)) * Vec<T>(1.44269504088896340736));
@@ -349,7 +353,7 @@ LORRY_INLINE Vec<T> log2(Vec<T> x) {
 template <class T>
 LORRY_INLINE Vec<T> log10(Vec<T> x) {
   using R = detail::Real<T>;
-  const bool is_unusual = !detail::kSplitsAny && detail::any_unusual(x);
+  const bool is_unusual = detail::needs_care(x);
   Vec<T> e, f;
   detail::split(x, is_unusual, e, f);
   const Vec<T> low = e * Vec<T>(R::kLog2of10Low) + (f + detail::log_tail(f)) * Vec<T>(0.43429448190325182765);
@@ -361,7 +365,7 @@ template <class T>
 LORRY_INLINE Vec<T> log1p(Vec<T> x) {
   using R = detail::Real<T>;
   const Vec<T> u = Vec<T>(1) + x;
-  const bool is_unusual = detail::any_unusual(u);
+  const bool is_unusual = detail::any_unusual(u);  // with AVX-512 too: for u = 0 or inf what was lost is NaN
   Vec<T> e, f;
   detail::split(u, is_unusual, e, f);
   const Vec<T> lost = (x - (u - Vec<T>(1))) / u;

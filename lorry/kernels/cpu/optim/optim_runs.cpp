@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "lorry/formula/clip.h"
+#include "lorry/kernels/cpu/common/simd.h"
 #include "lorry/kernels/cpu/common/vec.h"
 
 namespace lorry::kernels::cpu::LORRY_SIMD {
@@ -36,11 +37,11 @@ LORRY_INLINE void step_line(T* param, const T* grad, T* const* states, int64_t f
     for (int v = 0; v < kVectors; ++v) s[v][k].store(states[k] + first + v * V::kLanes);
 }
 
-/// Prefetches 2 KB ahead. Intel's hardware prefetcher stops at the end of each page: over 16 M elements AdamW takes 1.1
-/// ns per element and thread on a Xeon with AVX-512, without prefetching 1.3. Within the caches there is no difference,
-/// nor is there on an EPYC, where AdamW over llama-60m takes 41 ms with two threads.
+/// Prefetches kAheadBytes ahead. Intel's hardware prefetcher stops at the end of each page: over 16 M elements AdamW
+/// takes 1.1 ns per element and thread on a Xeon with AVX-512, without prefetching 1.3. Within the caches there is no
+/// difference, nor is there on an EPYC, where AdamW over llama-60m takes 41 ms with two threads.
 LORRY_INLINE void prefetch(const void* from) {
-  __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(from) + 2'048));
+  __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(from) + kAheadBytes));
 }
 
 template <class Rule, class T>

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "lorry/formula/traits.h"
+#include "lorry/kernels/cpu/common/simd.h"
 #include "lorry/kernels/cpu/common/vec_formulas.h"
 #include "lorry/layout/half.h"
 
@@ -21,11 +22,8 @@ inline constexpr int64_t kTogether = Vec<C>::kLanes;
 template <std::integral C>
 inline constexpr int64_t kTogether<C> = kSplatBytes / sizeof(C);
 
-/// How far ahead memory is asked for. The processor's own prefetching ends at each page, and beside a long formula it
-/// does not catch up.
-constexpr int64_t kAheadBytes = 2048;
-/// Without AVX-512, the processor is the limit of elements narrower than the type of computation, and each instruction
-/// counts: neg of 4 M bf16 takes 240 us with two threads of an EPYC, without prefetching 157.
+/// Whether loops ask for memory ahead. Without AVX-512, the processor is the limit of elements narrower than the type of
+/// computation, and each instruction counts: neg of 4 M bf16 takes 240 us with two threads of an EPYC, without prefetching 157.
 template <class T>
 inline constexpr bool kPrefetches = HWY_TARGET == HWY_AVX3 || sizeof(T) == 8 || std::same_as<T, float>;
 
@@ -234,7 +232,7 @@ LORRY_INLINE Several<C> compute(const Xs&... x) {
   }
 }
 
-/// pow with an exponent of 3, which pow itself asks for register by register.
+/// pow(x, 3), with the same bits. pow tests its exponents in every register; here they are tested once a block.
 struct Cube {
   LORRY_INLINE Vec<float> operator()(Vec<float> x) const { return detail::cube(x); }
 };

@@ -64,7 +64,7 @@ HWY_INLINE hn::Vec<Tag> moved_up_once(hn::Vec<Tag> v, hn::Vec<Tag> low) {
   return moved_up(v, 1, low);
 #endif
 }
-/// The sums of v's lanes up to each.
+/// The inclusive prefix sums of v's lanes.
 HWY_INLINE hn::Vec<Tag> running_sums(hn::Vec<Tag> v) {
   const Tag d;
 #if HWY_TARGET == HWY_AVX2

@@ -25,9 +25,10 @@ struct NormRows {
   /// deviations. `space` has room for the rows; it is `out` if S is the compute type.
   void (*forward)(S* out, C* space, const S* x, const C* weight, const C* bias, int64_t rows, int64_t n, double eps,
                   C* mean, C* rstd);
-  /// Writes one row of grad_x (unless null) and adds to the sums for weight and bias (unless null).
+  /// Writes one row of grad_x (unless null) and adds to the sums for weight and bias (unless null). Memory is asked for
+  /// `ahead` elements further: where the next row is, or 0.
   void (*backward)(C* grad_x, C* weight_sum, C* bias_sum, const C* grad, const C* x, const C* weight, int64_t n, C mean,
-                   C rstd, bool centred);
+                   C rstd, bool centred, int64_t ahead);
 };
 struct NormTable {
   NormRows<float> f32;
@@ -139,7 +140,7 @@ void norm_rows(S* out, C* space, const S* from, const C* weight, const C* bias, 
 
 template <class C>
 void norm_backward_row(C* grad_x, C* weight_sum, C* bias_sum, const C* grad, const C* x, const C* weight, int64_t n,
-                       C mean, C rstd, bool centred) {
+                       C mean, C rstd, bool centred, int64_t ahead) {
   C a = 0, b = 0;  // the gradient's components along the constant and along the normalised row
   if (grad_x) {
     // grad_x first contains the gradient of the normalised row, then the result.
@@ -152,8 +153,8 @@ void norm_backward_row(C* grad_x, C* weight_sum, C* bias_sum, const C* grad, con
     b = static_cast<C>(along * rstd / static_cast<double>(n));
   }
   for_each_vector<C>(n, [&](auto d, int64_t i) HWY_ATTR {
-    __builtin_prefetch(grad + n + i);  // of the next row
-    __builtin_prefetch(x + n + i);
+    __builtin_prefetch(grad + ahead + i);
+    __builtin_prefetch(x + ahead + i);
     const auto r = hn::Set(d, rstd), normal = hn::Mul(hn::Sub(hn::LoadU(d, x + i), hn::Set(d, mean)), r);
     if (grad_x) {
       const auto centre = hn::Sub(hn::LoadU(d, grad_x + i), hn::Set(d, a));
@@ -187,6 +188,9 @@ namespace {
 HWY_EXPORT(norm_table);
 
 constexpr int64_t kChunk = 32;
+/// Backward asks for the next row up to this length, of which the first-level cache holds both rows. It reads a row in
+/// three passes, and only the first ones wait for memory: 4096 x 1024 take 2.3 ms on a Xeon, without asking 2.7.
+constexpr int64_t kAskedRow = 2048;
 
 template <class S>
 const NormRows<S>& norm_loops() {
@@ -219,6 +223,8 @@ void layer_norm_backward_as(const NormBackwardArgs& args) {
   const int64_t rows = args.x.size(0), n = args.x.size(1), chunks = (rows + kChunk - 1) / kChunk;
   const ConvertedRow<C> weight(args.weight, n, 1);
   const bool centred = args.mean.data != nullptr;
+  const bool in_place = args.x.dtype == dtype_of<C> && args.grad.dtype == dtype_of<C>;
+  const int64_t ahead = in_place && n <= kAskedRow ? n : 0;
   std::vector<C> weight_sums(args.grad_weight.data ? chunks * n : 0), bias_sums(args.grad_bias.data ? chunks * n : 0);
   lorry::cpu::parallel_for(chunks, std::max<int64_t>(1, row_grain(n) / kChunk), [&](int64_t begin, int64_t end) {
     RowReader<C> g(args.grad, n), x(args.x, n);
@@ -234,7 +240,7 @@ void layer_norm_backward_as(const NormBackwardArgs& args) {
           load(addend.data(), args.addend.as<const char>() + r * n * size_of(args.addend.dtype), args.addend.dtype, 1,
                n);
         norm_loops<C>().backward(to, weight_sum, bias_sum, g(r), x(r), weight.data(), n,
-                                 centred ? args.mean.as<C>()[r] : C(0), args.rstd.as<C>()[r], centred);
+                                 centred ? args.mean.as<C>()[r] : C(0), args.rstd.as<C>()[r], centred, ahead);
         if (!to) continue;
         grad_x.done(r);
         if (addend.empty()) continue;
