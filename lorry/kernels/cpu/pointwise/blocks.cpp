@@ -22,8 +22,9 @@ inline constexpr int64_t kTogether = Vec<C>::kLanes;
 template <std::integral C>
 inline constexpr int64_t kTogether<C> = kSplatBytes / sizeof(C);
 
-/// Whether loops ask for memory ahead. Without AVX-512, the processor is the limit of elements narrower than the type of
-/// computation, and each instruction counts: neg of 4 M bf16 takes 240 us with two threads of an EPYC, without prefetching 157.
+/// Whether loops ask for memory ahead. Without AVX-512, the processor is the limit of elements narrower than the type
+/// of computation, and each instruction counts: neg of 4 M bf16 takes 240 us with two threads of an EPYC, without
+/// prefetching 157.
 template <class T>
 inline constexpr bool kPrefetches = HWY_TARGET == HWY_AVX3 || sizeof(T) == 8 || std::same_as<T, float>;
 
