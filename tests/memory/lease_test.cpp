@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lorry/memory/memory.h"
+#include "tests/support/sanitizer.h"
 
 namespace lorry::memory::test {
 namespace {
@@ -44,8 +45,9 @@ TEST(Leases, that_ended_before_the_release_change_nothing) {
   }
   release(kCPU, block, 640);
   EXPECT_EQ(stats(kCPU).waiting, waiting);
-  EXPECT_EQ(allocate(kCPU, 640), block);
-  release(kCPU, block, 640);
+  void* const next = allocate(kCPU, 640);
+  EXPECT_TRUE(next == block || lorry::test::kAddressSanitizer);
+  release(kCPU, next, 640);
 }
 
 TEST(Leases, move_all_at_once) {
@@ -120,8 +122,9 @@ TEST(Pools, of_the_cpu_keep_their_memory_to_themselves) {
     const PoolScope scope(pool);
     own = allocate(kCPU, 640);
     release(kCPU, own, 640);
-    EXPECT_EQ(allocate(kCPU, 640), own);
-    release(kCPU, own, 640);
+    void* const next = allocate(kCPU, 640);
+    EXPECT_TRUE(next == own || lorry::test::kAddressSanitizer);
+    release(kCPU, next, 640);
   }
   void* const other = allocate(kCPU, 640);
   EXPECT_NE(other, own);
