@@ -35,9 +35,8 @@ HWY_INLINE V fold_vectors(D, V a, V b) {
     if constexpr (kFold == Fold::max) return hn::Max(a, b);
     if constexpr (kFold == Fold::min) return hn::Min(a, b);
   } else {
-    // Highway 1.0's Ne is false for a NaN on AVX.
-    if constexpr (kFold == Fold::max) return hn::IfThenElse(hn::Or(hn::Gt(b, a), hn::Not(hn::Eq(b, b))), b, a);
-    if constexpr (kFold == Fold::min) return hn::IfThenElse(hn::Or(hn::Lt(b, a), hn::Not(hn::Eq(b, b))), b, a);
+    if constexpr (kFold == Fold::max) return hn::IfThenElse(hn::Or(hn::Gt(b, a), hn::IsNaN(b)), b, a);
+    if constexpr (kFold == Fold::min) return hn::IfThenElse(hn::Or(hn::Lt(b, a), hn::IsNaN(b)), b, a);
   }
 }
 
