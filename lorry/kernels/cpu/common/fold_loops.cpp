@@ -200,6 +200,7 @@ int64_t find(const C* x, int64_t n, C value) {
   constexpr int64_t kN = hn::MaxLanes(d);
   const auto wanted = hn::Set(d, value);
   int64_t i = 0;
+  // Highway 1.0's IsNaN takes no integers, and its Ne is false for a NaN on AVX.
   for (; i + kN <= n; i += kN) {
     const auto v = hn::LoadU(d, x + i);
     const intptr_t first = hn::FindFirstTrue(d, hn::Or(hn::Eq(v, wanted), hn::Not(hn::Eq(v, v))));

@@ -166,8 +166,9 @@ void put_rows(const PutArgs& args, const PutDims& p, const RowGroups& groups, Op
   const auto continues = [&](size_t k) { return k > 0 && row[k] == row[k - 1]; };
   const auto target = [&](size_t k) { return args.target.as<T>() + row[k] * p.step; };
   const auto source = [&](size_t k) { return args.source.as<T>() + groups.position[k] * p.bound.strides[1][0]; };
-  // Rows come in any order, so the processor does not foresee the next one: it is asked for piece by piece. index_add
-  // of 8,192 rows of 768 f32 takes 2.1 ms with two threads of an EPYC, without prefetching 3.0.
+  // Rows come in any order, so the processor does not prefetch the next one: with each piece of a row, the same piece
+  // of the next row is prefetched. index_add of 8,192 rows of 768 f32 takes 2.1 ms with two threads of an EPYC,
+  // without this 3.0; on a Xeon 1.5 ms either way.
   constexpr int64_t kPiece = 4 * kCacheLine / sizeof(T);
   lorry::cpu::parallel_for(
       static_cast<int64_t>(count), std::max<int64_t>(1, kGrain / free), [&](int64_t begin, int64_t end) {
@@ -184,8 +185,9 @@ void put_rows(const PutArgs& args, const PutDims& p, const RowGroups& groups, Op
             for (int64_t i = 0; i < length; i += kPiece) {
               const int64_t n = std::min(length - i, kPiece);
               const int64_t to_at = offset[0] + i * to_stride, from_at = offset[1] + i * from_stride;
-              prefetch_run(source(next) + from_at, 0, n * static_cast<int64_t>(sizeof(T)));
-              prefetch_run(target(next) + to_at, 0, n * static_cast<int64_t>(sizeof(T)));
+              const int64_t bytes = n * static_cast<int64_t>(sizeof(T));
+              if (from_stride == 1) prefetch_run(source(next) + from_at, 0, bytes);
+              if (to_stride == 1) prefetch_run(target(next) + to_at, 0, bytes);
               combine_run(to + to_at, from + from_at, n, to_stride, from_stride, op);
             }
           });
