@@ -19,8 +19,11 @@ import subprocess
 import sys
 import time
 
-import torch
-from torch.nn import functional as F
+try:
+    import torch
+    from torch.nn import functional as F
+except ImportError as error:
+    sys.exit(f"operators_torch.py: {error}; install PyTorch: pip install torch numpy")
 
 import harness
 import schema

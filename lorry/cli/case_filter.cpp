@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include "lorry/base/error.h"
 #include "lorry/cli/checks.h"
 
@@ -14,7 +16,10 @@ bool CaseFilter::operator()(const std::string& name) {
 
 void CaseFilter::refuse() const {
   if (quoted_.empty()) raise<ValueError>("bench: there are no cases");
-  raise<ValueError>("bench: no case contains '{}'; expected a part of {}", part_, listed(quoted_));
+  constexpr size_t kMost = 20;
+  std::vector<std::string> names(quoted_.begin(), quoted_.begin() + std::min(quoted_.size(), kMost));
+  if (quoted_.size() > kMost) names.push_back(fmt::format("{} more", quoted_.size() - kMost));
+  raise<ValueError>("bench: no case contains '{}'; expected a part of {}", part_, listed(names));
 }
 
 }  // namespace lorry::cli

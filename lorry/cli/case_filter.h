@@ -16,7 +16,7 @@ class CaseFilter {
 
   /// Whether the case is chosen. Keeps its name for refuse().
   bool operator()(const std::string& name);
-  /// For when no case was chosen. Throws ValueError that lists the names that were asked about.
+  /// For when no case was chosen. Throws ValueError that lists the first 20 of the names that were asked about.
   [[noreturn]] void refuse() const;
 
  private:

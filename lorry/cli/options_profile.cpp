@@ -4,8 +4,11 @@
 
 #include <cstdio>
 #include <map>
+#include <string>
 #include <string_view>
+#include <vector>
 
+#include "lorry/cli/checks.h"
 #include "lorry/cli/output.h"
 
 namespace lorry::cli {
@@ -17,6 +20,19 @@ std::string why_not_applied(const Arguments& command, std::string name) {
   if (train != nullptr && !train->forecast) return {};
   if (train != nullptr) name += " --forecast";
   return fmt::format("--apply can make the steps of train again; {} has none", name);
+}
+
+/// Replaces a name by the number of its value, as CLI11 reads enumerations.
+template <class Enum>
+CLI::Validator value_of(const std::map<std::string, Enum>& values) {
+  return {[values](std::string& word) {
+            std::vector<std::string> names;
+            for (const auto& [name, value] : values) names.push_back(name);
+            const std::string wrong = check_one_of(word, names);
+            if (wrong.empty()) word = std::to_string(static_cast<int>(values.at(word)));
+            return wrong;
+          },
+          ""};
 }
 
 }  // namespace
@@ -31,7 +47,7 @@ void add_profile(CLI::App& app, ProfileOptions& o) {
                                                        {"shape", profile::GroupBy::shape}};
   app.add_option("--by", o.by, "Tables: operator (default), module, line, shape; several are separated by commas")
       ->delimiter(',')
-      ->transform(CLI::CheckedTransformer(groups))
+      ->transform(value_of(groups))
       ->type_name("WHAT");
   const std::map<std::string, profile::SortBy> orders{
       {"time", profile::SortBy::time},     {"self_cpu", profile::SortBy::self_cpu}, {"cpu", profile::SortBy::cpu},
@@ -39,7 +55,7 @@ void add_profile(CLI::App& app, ProfileOptions& o) {
       {"flops", profile::SortBy::flops},   {"name", profile::SortBy::name}};
   app.add_option("--sort-by", o.sort_by,
                  "Order of rows: time (default), self_cpu, cpu, device, calls, bytes, flops, name")
-      ->transform(CLI::CheckedTransformer(orders))
+      ->transform(value_of(orders))
       ->type_name("KEY");
   app.add_flag(
       "--apply", o.apply,

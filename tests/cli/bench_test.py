@@ -120,6 +120,10 @@ class Figures(CommandTest):
         self.refused("bench", "--compare", old, new, "--filter", "zzz",
                      says=("no case contains 'zzz'; expected a part of 'ab', 'bc' or 'cd'",))
 
+    def test_a_refused_filter_lists_twenty_names(self):
+        many = self.report("many.json", **{f"c{i:02}": 1.0 for i in range(25)})
+        self.refused("bench", "--compare", many, many, "--filter", "zzz", says=("'c18', 'c19' or 5 more",))
+
     def test_what_is_no_report_is_refused(self):
         old = self.report("old.json", a=1.0)
         (self.path / "bad.json").write_text("{")

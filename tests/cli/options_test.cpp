@@ -82,6 +82,16 @@ TEST(Options, a_profile_records_as_many_calls_as_a_session_can) {
   EXPECT_EQ(status_of({"profile", "--max-spans", "268435457", "--", "info"}), 2);
 }
 
+TEST(Options, tables_of_a_profile_and_their_order_are_chosen_by_name) {
+  const auto parsed = parse_line({"profile", "--by", "shape,operator", "--sort-by", "calls", "--", "info"});
+  const auto& options = std::get<ProfileOptions>(std::get<Arguments>(parsed).command);
+  EXPECT_EQ(options.by, (std::vector<profile::GroupBy>{profile::GroupBy::shape, profile::GroupBy::op}));
+  EXPECT_EQ(options.sort_by, profile::SortBy::calls);
+  for (const char* word : {"op", "Shape", "0", ""})
+    EXPECT_EQ(status_of({"profile", "--by", word, "--", "info"}), 2) << word;
+  EXPECT_EQ(status_of({"profile", "--sort-by", "calls,name", "--", "info"}), 2);
+}
+
 TEST(Options, lessons_are_chosen_by_their_numbers) {
   const auto parsed = parse_line({"lessons", "7", "0", "--report", "page.html", "--seconds", "0.5"});
   const auto& lessons = std::get<LessonsOptions>(std::get<Arguments>(parsed).command);
