@@ -24,22 +24,6 @@ HWY_BEFORE_NAMESPACE();
 namespace lorry::kernels::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-template <Fold kFold, class D, class V>
-HWY_INLINE V fold_vectors(D, V a, V b) {
-  using C = hn::TFromD<D>;
-  if constexpr (kFold == Fold::sum) return hn::Add(a, b);
-  if constexpr (kFold == Fold::prod) {
-    if constexpr (!std::is_integral_v<C>) return hn::Mul(a, b);
-  }
-  if constexpr (std::is_integral_v<C>) {
-    if constexpr (kFold == Fold::max) return hn::Max(a, b);
-    if constexpr (kFold == Fold::min) return hn::Min(a, b);
-  } else {
-    if constexpr (kFold == Fold::max) return hn::IfThenElse(hn::Or(hn::Gt(b, a), hn::IsNaN(b)), b, a);
-    if constexpr (kFold == Fold::min) return hn::IfThenElse(hn::Or(hn::Lt(b, a), hn::IsNaN(b)), b, a);
-  }
-}
-
 /// Products of 64-bit integers have no vector instruction before AVX-512.
 template <Fold kFold, class C>
 inline constexpr bool kScalar = std::is_integral_v<C>&& kFold == Fold::prod;

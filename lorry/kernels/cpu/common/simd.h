@@ -9,8 +9,8 @@
 
 namespace lorry::kernels::cpu {
 
-/// How far ahead loops over long arrays ask for memory. The processor's own prefetching ends at each page, and beside a
-/// long formula it does not catch up.
+/// How far ahead loops over long arrays prefetch. The processor's own prefetching ends at each page, and beside a long
+/// formula it does not catch up.
 inline constexpr int64_t kAheadBytes = 2048;
 
 enum class SimdLevel { sse4, avx2, avx512, native };

@@ -21,6 +21,23 @@ namespace hn = hwy::HWY_NAMESPACE;
 /// Whether vector instructions widen 16-bit floats: from AVX2 on.
 constexpr bool kWidens = hn::MaxLanes(hn::ScalableTag<float>()) >= 8;
 
+/// Lane by lane, what formula::fold_one gives: a NaN, once met, stays.
+template <Fold kFold, class D, class V>
+HWY_INLINE V fold_vectors(D, V a, V b) {
+  using C = hn::TFromD<D>;
+  if constexpr (kFold == Fold::sum) return hn::Add(a, b);
+  if constexpr (kFold == Fold::prod) {
+    if constexpr (!std::is_integral_v<C>) return hn::Mul(a, b);
+  }
+  if constexpr (std::is_integral_v<C>) {
+    if constexpr (kFold == Fold::max) return hn::Max(a, b);
+    if constexpr (kFold == Fold::min) return hn::Min(a, b);
+  } else {
+    if constexpr (kFold == Fold::max) return hn::IfThenElse(hn::Or(hn::Gt(b, a), hn::IsNaN(b)), b, a);
+    if constexpr (kFold == Fold::min) return hn::IfThenElse(hn::Or(hn::Lt(b, a), hn::IsNaN(b)), b, a);
+  }
+}
+
 /// Folds the lanes of a vector by halving: lane i with lane i + half. The tree is the same for every vector width.
 template <class D, class V, class F>
 HWY_INLINE hn::TFromD<D> fold_lanes(D, V v, [[maybe_unused]] F fold) {

@@ -207,7 +207,8 @@ bool put_free(const PutArgs& args, const PutDims& p, Op op, Offset offset) {
   const int64_t free_step = p.free.strides[2][0] != 0 ? p.free.strides[2][0] : p.free.strides[1][0];
   const bool bound_inside =
       free == 1 || (p.bound.strides[2][0] != 0 && p.free.strides[2][0] != 0 && p.bound.strides[2][0] < free_step);
-  // A line of the target is written in an order that the processor does not foresee: the next one is asked for.
+  // Lines of the target are written in an order in which the processor does not prefetch: so the next one is
+  // prefetched.
   const int64_t line = p.size * static_cast<int64_t>(sizeof(T));
   const int64_t next = p.free.strides[0][0] * static_cast<int64_t>(sizeof(T));
   const bool prefetches = p.step == 1 && p.size <= 16 * bound && line <= kShortLine;

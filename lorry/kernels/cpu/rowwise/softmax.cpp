@@ -81,7 +81,7 @@ int64_t softmax_short(C* out, const C* x, int64_t rows, int64_t n, bool log) {
     auto max = hn::Neg(infinite);
     for (int64_t i = 0; i < n; ++i) {
       v[i] = hn::GatherIndex(d, x + i, at);
-      max = hn::IfThenElse(hn::Or(hn::Gt(v[i], max), hn::IsNaN(v[i])), v[i], max);
+      max = fold_vectors<Fold::max>(d, max, v[i]);
     }
     for (int64_t i = 0; i < n; ++i) terms[i] = exponentials[i] = exp_of_not_positive(d, hn::Sub(v[i], max));
     const auto finite = hn::Lt(hn::Abs(max), infinite);
@@ -191,7 +191,7 @@ void softmax_columns(S* out, const S* x, int64_t n, int64_t step, int64_t width,
     Of::each(n, [&](int64_t i, int64_t v) HWY_ATTR {
       const auto value = from.load(d, i, v);
       if (kCopied) hn::Store(value, d, at(i, v));
-      max[v] = hn::IfThenElse(hn::Or(hn::Gt(value, max[v]), hn::IsNaN(value)), value, max[v]);
+      max[v] = fold_vectors<Fold::max>(d, max[v], value);
     });
     for (int64_t v = 0; v < kVectors; ++v) {
       const auto term = [&](int64_t i) HWY_ATTR {
